@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .async_session import AsyncSession
     from .daemon.client.async_session import AsyncRemoteSession, aconnect
     from .daemon.client.session import RemoteSession, connect
-    from .engine.verbs.command import Job
+    from .engine.verbs.call import Job
     from .errors import (
         ContractError,
         DaemonUnavailable,
@@ -51,7 +51,7 @@ _HOMES = {
     "daemon.client.session": ("RemoteSession", "connect"),
     "daemon.client.async_session": ("AsyncRemoteSession", "aconnect"),
     "agents": ("AgentInfo", "Agents", "AsyncAgents"),
-    "engine.verbs.command": ("Job",),
+    "engine.verbs.call": ("Job",),
     "errors": (
         "ContractError",
         "DaemonUnavailable",

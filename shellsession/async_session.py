@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from .base import CALLBACK_RUNS, LOOK_PATIENCE, Base
 from .engine.io.loop import LoopDrainer, LoopPoller, LoopWaiter, adrive, ends_by, to_its_end
 from .engine.io.threads import Steps, T
+from .engine.verbs.engine import RestartPending
 from .engine.verbs.expect import expect, late
-from .engine.verbs.verbs import RestartPending
 from .errors import ANOTHER_LOOP, CLOSED, ENDED, IN_CALLBACK, NOT_YOURS, RESTARTED, NotRunning, SessionBusy
 from .models import OnOutput, Request, Result, Stream, to_bytes
 from .signatures import LoopSession, Seconds, Text
@@ -26,8 +26,8 @@ from .signatures import LoopSession, Seconds, Text
 if TYPE_CHECKING:
     import asyncio
 
-    from .engine.verbs.command import Call
-    from .engine.verbs.verbs import Engine
+    from .engine.verbs.call import Call
+    from .engine.verbs.engine import Engine
 
 
 # A loop that ends soon after an iterator was left has ended within this many seconds, even on a busy machine.

@@ -16,8 +16,8 @@ from .engine.io.loop import LoopWaiter
 from .engine.io.output import resolve_spill
 from .engine.io.threads import drive
 from .engine.kernel.signals import signals_deferred
-from .engine.verbs.command import Call, Job
-from .engine.verbs.verbs import Engine
+from .engine.verbs.call import Call, Job
+from .engine.verbs.engine import Engine
 from .errors import FORKED, InvalidRequest, SessionClosed
 from .models import TTY, Limits, OnTimeout, Request, Result, State, check_flag, check_seconds, command_bytes
 from .options import Options, absolute, bash_of, check_options, check_size, commands_of, place_of

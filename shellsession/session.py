@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any, Self
 from .base import CALLBACK_RUNS, LOOK_PATIENCE, Base
 from .engine.io.background import Waiter, is_owned
 from .engine.io.threads import Poller, Steps, T, drive
-from .engine.verbs.command import LARGE
+from .engine.verbs.call import LARGE
+from .engine.verbs.engine import RestartPending
 from .engine.verbs.expect import expect, late
-from .engine.verbs.verbs import RestartPending
 from .errors import CLOSED, ENDED, IN_CALLBACK, NOT_YOURS, RESTARTED, NotRunning, SessionBusy
 from .models import Request, Result, Stream, to_bytes
 from .signatures import Output, Seconds, Text, ThreadSession
 
 if TYPE_CHECKING:
-    from .engine.verbs.command import Call
-    from .engine.verbs.verbs import Engine
+    from .engine.verbs.call import Call
+    from .engine.verbs.engine import Engine
 
 
 # How many seconds a thread waits for another thread's restart before it checks again.

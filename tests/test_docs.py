@@ -95,7 +95,7 @@ def test_the_tests_that_a_page_names_exist(page: str) -> None:
 
 
 def test_the_functions_that_the_design_names_exist() -> None:
-    """A function or class, with its file behind it: ``Engine.run`` (``engine/verbs/verbs.py``)."""
+    """A function or class, with its file behind it: ``Engine.run`` (``engine/verbs/engine.py``)."""
     named = re.findall(r"`([\w.]+)`\s\(`([\w/]+\.py)`", read("docs/design.md"))
     assert len(named) > 20
     for name, file in named:

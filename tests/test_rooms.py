@@ -48,7 +48,7 @@ _RESERVED: Final = {
     },
     # Of the daemon's clients only the transport knows what carries the bytes.
     "socket": {"daemon.server.service", "engine.bash.shell", "engine.bash.spawn", "engine.io.control"},
-    "subprocess": {"cli.doctor", "cli.prompt", "daemon.client.transport", "engine.bash.runtime"},
+    "subprocess": {"cli.doctor", "cli.prompt", "daemon.client.transport", "engine.bash.watcher"},
     "prompt_toolkit": {"cli.prompt"},
     "selectors": set[str](),
     "pydantic": {"contracts", "daemon.server.requests", "integrations.anthropic", "integrations.toolbox"},

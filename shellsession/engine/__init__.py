@@ -8,7 +8,7 @@ bash/      one bash process: how it starts, in a sandbox or not, what it owns, h
 verbs/     the operations of a session, as generators: run, wait, send, interrupt, close
 =========  ======================================================================================
 
-The path of a command: ``verbs.verbs.Engine.run`` sends it to bash (``ordinary`` or ``submit``), waits for it
+The path of a command: ``verbs.engine.Engine.run`` sends it to bash (``ordinary`` or ``submit``), waits for it
 (``collect``), and makes its result (``ending``). Each room imports only from the rooms above it in this table; a test
 (tests/test_imports.py) checks that.
 """

@@ -36,7 +36,7 @@ from ..text import MAX_CHARS, ending, fitted, report
 if TYPE_CHECKING:
     from ..async_session import AsyncSession
     from ..daemon.client.async_session import AsyncRemoteSession
-    from ..engine.verbs.command import Call, Job
+    from ..engine.verbs.call import Call, Job
 
 
 JOBS: Final = "; see `jobs`"

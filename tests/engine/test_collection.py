@@ -21,7 +21,7 @@ from system import in_thread, is_alive, wait_until
 
 from shellsession import TTY, Agents, AsyncSession, Limits, Result, Session, base, connect
 from shellsession.engine.io.threads import Steps, drive
-from shellsession.engine.verbs.verbs import Engine
+from shellsession.engine.verbs.engine import Engine
 
 
 class Owner:

@@ -21,7 +21,7 @@ from system import PATIENCE, unique_seconds, wait_until, with_argument
 from shellsession import Session
 from shellsession.engine.kernel import activity, proc
 from shellsession.engine.kernel.signals import kill
-from shellsession.engine.verbs import command, interrupt
+from shellsession.engine.verbs import call as command, interrupt
 
 pytestmark = pytest.mark.usefixtures("company")
 

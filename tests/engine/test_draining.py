@@ -17,7 +17,7 @@ from shellsession.engine.io.background import Drainer
 from shellsession.engine.io.output import Capture
 from shellsession.engine.io.streams import Stream, pipe_stream
 from shellsession.engine.kernel.family import Family
-from shellsession.engine.verbs.command import Job
+from shellsession.engine.verbs.call import Job
 
 # More than a pipe takes (64 KiB): each registration is a nudge.
 MANY = 70_000

@@ -20,7 +20,7 @@ from forks import Fork, fork, in_child
 from system import descriptors, unique_seconds, until, with_argument
 
 from shellsession import Agents, AsyncSession, Result, Session, SessionClosed
-from shellsession.engine.bash import runtime, spawn
+from shellsession.engine.bash import spawn, watcher as runtime
 from shellsession.engine.io.loop import LoopDrainer
 from shellsession.engine.kernel import vfork
 

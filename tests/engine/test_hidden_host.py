@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from system import PATIENCE, command_line, naps, wait_until
 
-from shellsession.engine.bash import runtime
+from shellsession.engine.bash import watcher as runtime
 from shellsession.engine.kernel import proc
 
 # All modules are there before the host changes: its Python may be where only root looks.

@@ -70,7 +70,7 @@ ENDS_WHILE_OPENING = """
 import atexit, threading, time
 from contextlib import suppress
 from shellsession import Session, SessionClosed
-from shellsession.engine.verbs import verbs
+from shellsession.engine.verbs import engine as verbs
 from shellsession.engine.verbs import ending
 
 session = Session(cwd="/")

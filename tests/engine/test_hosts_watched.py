@@ -13,7 +13,7 @@ from escapes import of_host, runtime_directories
 from hosts import HOST, PROMISED, start, watcher_of
 from system import PATIENCE, is_alive, naps, stat_fields, unique_seconds, wait_until, with_argument
 
-from shellsession.engine.bash import runtime
+from shellsession.engine.bash import watcher as runtime
 from shellsession.engine.kernel import proc
 
 home, started = hosts.home, hosts.started
@@ -156,7 +156,7 @@ _UNWATCHED = """
 import os
 from shellsession import Session
 from shellsession.engine.kernel import proc
-from shellsession.engine.bash.runtime import Guard
+from shellsession.engine.bash.watcher import Guard
 
 def killed(*_):
     print(*proc.children(os.getpid()), flush=True)

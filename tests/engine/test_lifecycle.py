@@ -26,7 +26,7 @@ from system import (
 )
 
 from shellsession import TTY, InvalidRequest, LimitReached, Limits, Session
-from shellsession.engine.bash import runtime
+from shellsession.engine.bash import watcher as runtime
 from shellsession.engine.io import directories
 
 Make = Callable[..., Session]

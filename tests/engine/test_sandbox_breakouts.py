@@ -22,7 +22,7 @@ import shellsession
 from shellsession import DaemonUnavailable, InvalidRequest, Sandbox, Session, connect
 from shellsession.daemon.client import exchange
 from shellsession.daemon.protocol.wire import PROTOCOL
-from shellsession.engine.bash import confine, runtime
+from shellsession.engine.bash import confine, watcher as runtime
 
 pytestmark = needs_bwrap
 user, mine, ours = sandboxes.user, sandboxes.mine, sandboxes.ours

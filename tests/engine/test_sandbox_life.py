@@ -145,7 +145,7 @@ def test_nothing_is_left_when_the_host_was_killed(user: str, mine: Path) -> None
 def test_what_was_killed_with_its_watcher_is_swept_up(ours: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(ours))
     program = (
-        "import os; from shellsession import *; from shellsession.engine.bash.runtime import the_guard\n"
+        "import os; from shellsession import *; from shellsession.engine.bash.watcher import the_guard\n"
         "sh = Session(cwd='/', sandbox=Sandbox(memory='300M')).open()\n"
         "print(*sh._engine.live().launch.groups, sep='|', flush=True)\n"
         "the_guard()._watcher.kill(); os.kill(os.getpid(), 9)"

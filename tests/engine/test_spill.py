@@ -14,7 +14,7 @@ from system import wait_until
 from shellsession import InvalidRequest, Limits, Sandbox, Session
 from shellsession.engine.bash.shell import Shell
 from shellsession.engine.verbs import submit
-from shellsession.engine.verbs.command import Typed
+from shellsession.engine.verbs.call import Typed
 
 STREAMS = pytest.mark.parametrize("tty", [True, False], ids=["terminal", "pipe"])
 

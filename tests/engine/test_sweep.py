@@ -17,7 +17,7 @@ import sandboxes
 from sandboxes import run_as
 from system import unique_seconds
 
-from shellsession.engine.bash.runtime import sweep
+from shellsession.engine.bash.watcher import sweep
 from shellsession.engine.io.directories import make_private, private_home
 from shellsession.engine.kernel import family, proc
 

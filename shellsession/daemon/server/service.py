@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...agents import AsyncAgents
-from ...engine.bash.runtime import the_guard
 from ...engine.bash.spawn import raise_descriptors
+from ...engine.bash.watcher import the_guard
 from ...engine.io.directories import homes
 from ...engine.kernel.proc import FULL, SPARE
 from ...errors import DaemonUnavailable, LimitReached

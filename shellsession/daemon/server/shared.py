@@ -47,8 +47,8 @@ from .journal import Journal
 from .outcomes import Outcomes, end_of
 
 if TYPE_CHECKING:
-    from ...engine.verbs.command import Call
-    from ...engine.verbs.verbs import Engine
+    from ...engine.verbs.call import Call
+    from ...engine.verbs.engine import Engine
     from .connection import Connection
 
 # The running command, as a waiting client sees it, is cut to so many characters.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ...async_session import AsyncSession
 from ...engine.kernel import proc
 from ...engine.kernel.family import GENERATIONS
-from ...engine.verbs.command import Job
+from ...engine.verbs.call import Job
 from ...engine.verbs.delivery import Delivery
 from ...engine.verbs.expect import glimpse
 from ...errors import (
@@ -38,8 +38,8 @@ from .shared import Fanout, SharedSession
 if TYPE_CHECKING:
     from ...engine.bash.shell import Shell
     from ...engine.io.output import Capture
-    from ...engine.verbs.command import Call
-    from ...engine.verbs.verbs import Engine
+    from ...engine.verbs.call import Call
+    from ...engine.verbs.engine import Engine
     from .shared import Sessions
 
 # Seconds until a verb that has not returned is woken again.

@@ -30,8 +30,8 @@ from ...errors import InvalidRequest, SandboxUnavailable
 from ...sandbox import Facts, Sandbox, is_within
 from ..io.directories import homes
 from ..kernel import proc
-from . import runtime
-from .runtime import Slot, remove, the_guard
+from . import watcher
+from .watcher import Slot, remove, the_guard
 
 # Each machine's AUDIT_ARCH_*: <linux/audit.h>
 MACHINES: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -333,7 +333,7 @@ def sandbox_limits(sandbox: Sandbox, slot: Slot, on_failure: ExitStack) -> tuple
     name = f"shellsession-{slot.tag:x}"
     groups = make(name, wanted) if wanted else Groups((), frozenset())
     for directory in groups.directories:
-        on_failure.callback(runtime.remove, directory)
+        on_failure.callback(watcher.remove, directory)
     for number, directory in enumerate(groups.directories):  # for the watcher, which removes them if nobody else does
         os.symlink(directory, os.path.join(slot.directory, f"group-{number}"))
     return _rlimits(sandbox, groups.enforced), groups.directories

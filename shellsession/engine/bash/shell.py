@@ -25,8 +25,8 @@ from ..io.streams import CHUNK, MANY_READS, Keyboard, Stream, Streams, get_modes
 from ..kernel import activity, proc
 from ..kernel.family import Family, Orphans
 from ..kernel.signals import kill
-from . import runtime
-from .runtime import Files, Guard, Slot
+from . import watcher
+from .watcher import Files, Guard, Slot
 
 _NO_NAMESPACE: Final = ("unshare: ", "namespace", "uid map", "not permitted")
 _HINT: Final = (
@@ -357,7 +357,7 @@ class Shell:
         with ExitStack() as steps:  # in reverse order; each runs even if another one fails
             steps.callback(self._guard.close_slot, self.slot)
             for directory in self.launch.groups:
-                steps.callback(runtime.remove, directory)
+                steps.callback(watcher.remove, directory)
             steps.callback(self.files.close)
             steps.callback(self._close_terminal)
             steps.callback(self._close_descriptors)

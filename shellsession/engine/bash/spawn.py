@@ -1,7 +1,7 @@
 """Starts bash: its environment, its command line, the new process, and the first exchange with it.
 
 ``plan`` decides how to launch bash, in a sandbox or not. ``spawn`` starts the process with a terminal, the control
-socket and a slot (see ``runtime``), and returns a ``Shell``. ``handshake`` then sets up bash over the control socket,
+socket and a slot (see ``watcher``), and returns a ``Shell``. ``handshake`` then sets up bash over the control socket,
 and learns its version. If any step fails, everything before it is undone.
 """
 
@@ -32,10 +32,10 @@ from ..io.threads import Steps, Wait
 from ..kernel import activity, family, vfork
 from ..kernel.signals import SIGNALS, changed
 from ..wire import Framer, version_line
-from . import confine, runtime
+from . import confine, watcher
 from .confine import bash_script, sandbox_facts, sandbox_limits
-from .runtime import Slot, the_guard
 from .shell import Launch, Shell
+from .watcher import Slot, the_guard
 
 # For programs that nobody watches: no pagers, no colours by default, no questions.
 AGENT_ENV = {
@@ -182,7 +182,7 @@ def spawn(options: Options, env: Mapping[str, str]) -> Shell:
             slot = None if options.sandbox is None else _open_slot(tag, bash, on_failure)
             launch = plan(options, bash, cwd, slot)
             for group in launch.groups:
-                on_failure.callback(runtime.remove, group)
+                on_failure.callback(watcher.remove, group)
             process = _start(launch, options.size, env, theirs.fileno(), their_stdout, tag, cwd)
             on_failure.callback(_kill, process)
             slot = slot or _open_slot(tag, bash, on_failure)

@@ -22,7 +22,7 @@ from ..io.streams import CHUNK, SMALL, Stream
 from ..io.threads import SOON, Steps, Wait
 from ..kernel.activity import at_terminal
 from ..wire import Framer, mark_line
-from .command import LOOK_PLAIN, LOOK_TERMINAL, Call, Reader
+from .call import LOOK_PLAIN, LOOK_TERMINAL, Call, Reader
 
 What = Literal["mark", "dead", "timed_out", "idle", "input", "overflow", "output", "interrupt"]
 MARK: Final = "mark"

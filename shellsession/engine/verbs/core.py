@@ -20,8 +20,8 @@ from ..io.background import DRAINER
 from ..io.control import fresh_nonce
 from ..kernel import proc
 from ..wire import names_builtins, runs_unseen
+from .call import Call, Job, Reader
 from .collect import UnattendedReader
-from .command import Call, Job, Reader
 from .delivery import DELIVERED, Delivery
 
 # A DEBUG trap, or a file that may have one.

@@ -32,8 +32,8 @@ from ..kernel import activity, proc
 from ..kernel.signals import kill, signals_deferred
 from ..wire import GUARDS, NOWHERE, Mark, closes_descriptors, is_blank, one_of, sets_errexit, switches_editing
 from . import collect
+from .call import Call, Job, remembered
 from .collect import DEAD, INTERRUPT, MARK, What
-from .command import Call, Job, remembered
 from .core import Core
 from .delivery import Delivery
 from .interrupt import PROMPT, Escalation

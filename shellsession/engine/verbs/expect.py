@@ -11,7 +11,7 @@ from typing import Any
 from ...errors import InvalidRequest
 from ..io.dialogue import Dialogue
 from ..io.threads import Steps
-from .verbs import Engine
+from .engine import Engine
 
 
 def glimpse(engine: Engine, until: float | None) -> Steps[tuple[bytes, bool]]:

@@ -30,8 +30,8 @@ from ..io.threads import Steps, Wait
 from ..kernel import activity, proc, vfork
 from ..kernel.signals import kill
 from . import collect
+from .call import LOOK_PLAIN, Call
 from .collect import DEAD, MARK, What
-from .command import LOOK_PLAIN, Call
 
 _SEIZE, _INTERRUPT, _DETACH, _SYSCALL = 0x4206, 0x4207, 17, 24  # <sys/ptrace.h>
 _GET_SIGNAL, _GET_SYSCALL = 0x4202, 0x420E  # the second since Linux 5.3

@@ -19,8 +19,8 @@ from ..io.control import fresh_nonce
 from ..io.streams import SMALL, Stream
 from ..io.threads import SOON, Wait
 from ..wire import LONG_READS, READ_MAX, SECRET, UNUSUAL, plain_mark, quote
+from .call import Call, Typed
 from .collect import QUICK, take_words
-from .command import Call, Typed
 from .core import NEVER, ONCE, Core
 from .delivery import DELIVERED
 from .submit import frame

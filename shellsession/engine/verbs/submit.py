@@ -19,8 +19,8 @@ from ..io.streams import Stream
 from ..io.threads import Steps
 from ..kernel import activity, proc
 from ..wire import READ_MAX, SOURCE, WAYS, Frame, Framer, Mark, from_file, leaving, named_descriptors, quote
+from .call import Call, Typed
 from .collect import BROKEN, STOLEN, ask
-from .command import Call, Typed
 from .core import NEVER, Core
 
 # After a job of its own, bash takes the terminal back. Nothing else can do that: no other process of ours is in bash's

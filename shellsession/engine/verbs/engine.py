@@ -32,8 +32,8 @@ from ..io.threads import Steps, T
 from ..kernel import proc
 from ..kernel.signals import signals_deferred
 from . import collect, ending, submit
+from .call import LOOK_TERMINAL, Call, Typed
 from .collect import DEAD, IDLE, INPUT, INTERRUPT, MARK, OUTPUT, OVERFLOW, TIMED_OUT
-from .command import LOOK_TERMINAL, Call, Typed
 from .core import Core
 from .ending import HandedBack, announced, said_of, startup_failure
 from .ordinary import Ordinary
