@@ -246,6 +246,9 @@ _NAMES_BUILTINS: Final = re.compile(
     rb"\b(?:builtin|enable)\b|\b(?:declare|eval)[ \t]*\(|\bfunction[ \t]+(?:declare|eval)\b"
 )
 _RUNS_UNSEEN: Final = re.compile(rb"\b(?:eval|source|trap|PROMPT_COMMAND)\b|(?:\A|[\s;&|({`!])\.[ \t]")
+# One of these is in each text that the two find. To look for them first takes a tenth of the time: 10 ms for 5 MB.
+_BUILTIN_WORDS: Final = (b"builtin", b"enable", b"declare", b"eval")
+_UNSEEN_WORDS: Final = (b"eval", b"source", b"trap", b"PROMPT_COMMAND", b". ", b".\t")
 # A text that may change how the next command must be typed, or that must itself be typed in another way. It has words
 # of the two patterns above, or others that can change a shell; or it runs nothing; or its last line is continued.
 UNUSUAL: Final = re.compile(
@@ -285,12 +288,12 @@ def closes_descriptors(text: bytes) -> bool:
 
 def names_builtins(text: bytes) -> bool:
     """Return whether the text may change what `builtin` or `eval` is, now or when one of its functions is called."""
-    return _NAMES_BUILTINS.search(text) is not None
+    return any(word in text for word in _BUILTIN_WORDS) and _NAMES_BUILTINS.search(text) is not None
 
 
 def runs_unseen(text: bytes) -> bool:
     """Return whether the text may run what it does not show: a file, or words that it puts together."""
-    return _RUNS_UNSEEN.search(text) is not None
+    return any(word in text for word in _UNSEEN_WORDS) and _RUNS_UNSEEN.search(text) is not None
 
 
 def switches_editing(text: bytes) -> bool:
