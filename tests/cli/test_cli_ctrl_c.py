@@ -160,7 +160,10 @@ def test_a_second_ctrl_c_is_quiet_too(daemon: Daemon, agent: str, place: Path) -
         wait_until(lambda: with_argument(seconds) and waiting_in(read) >= 1 << 16, "what is stuck in its output")
         process.send_signal(signal.SIGINT)
         wait_until(lambda: (place / "struck").exists(), "what ends the command")
-        assert finish(process, signal.SIGINT) == (130, b"")
+        status, said = finish(process, signal.SIGINT)
+        assert status == 130
+        # On a busy machine the first Ctrl-C has ended the command before the second one comes, and says so.
+        assert said == b"" or said.splitlines()[-1].startswith(b"shellsession: ended by Ctrl-C")
 
 
 def waiting_in(pipe: int) -> int:
