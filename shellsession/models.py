@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, Final, Literal, Self, dataclass_transform
 
 from .errors import InvalidRequest, ShellSessionError
-from .text import MAX_CHARS, decoded, ending, fitted, listed, report, status
+from .text import MAX_CHARS, decoded, ending, fitted, left_running, report, status
 
 
 class CommandError(ShellSessionError):
@@ -384,7 +384,7 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
         check_flag("clean", clean)
         notes = [ending(self)]
         if self.background:
-            notes.append(f"left running in the background: process {listed(self.background)}")
+            notes.append(left_running(self.background))
         if files := [file for file in (self.stdout_file, self.stderr_file) if file]:
             notes.append(f"all of the output: {', '.join(files)}")
         return report(streams_of(self), notes, max_chars, clean)

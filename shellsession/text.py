@@ -80,7 +80,7 @@ def decoded(data: bytes, omitted: int = 0, cut: int = 0, marked: bool = False) -
     if not omitted:
         return data.decode("utf-8", "replace")
     head, tail = _around(data, cut)
-    mark = _mark(omitted + len(data) - len(head) - len(tail), "", "") if marked else ""
+    mark = _mark(omitted + len(data) - len(head) - len(tail)) if marked else ""
     return head.decode("utf-8", "replace") + mark + tail.decode("utf-8", "replace")
 
 
@@ -144,21 +144,21 @@ def _drawn(line: str) -> str:
     return shown.rstrip(" ") if "\x1d" in line or "\x1e" in line else shown
 
 
-def fitted(data: bytes, omitted: int, cut: int, room: int, cleaned: bool = True, more: str = "") -> str:
+def fitted(data: bytes, omitted: int, cut: int, room: int, cleaned: bool = True) -> str:
     """Output as text of at most ``room`` characters: all of it, or its first and last lines around a mark.
 
-    ``omitted`` bytes are missing at ``cut`` already. ``cleaned``: as ``clean`` does it. The mark ends with ``more``.
+    ``omitted`` bytes are missing at ``cut`` already. ``cleaned``: as ``clean`` does it.
     """
     if not omitted and len(data) <= 2 * _WINDOW * room and len(text := _text(data, cleaned)) <= room:
         return text
     before, after = _whole_lines(*_around(data, cut)) if omitted else (data, data)
-    free = room - len(_mark(omitted + len(data), f"about {_grouped(len(data))} lines", more))
+    free = room - len(_mark(omitted + len(data), f"about {_grouped(len(data))} lines"))
     if free <= 0:
-        return _mark(omitted + len(data), "", more)[:room]
+        return _mark(omitted + len(data))[:room]
     head, size = _first(before, free // 2, cleaned)
     tail, rest = _last(after, free - len(head), cleaned)
     end = len(data) - rest
-    mark = _mark(omitted + end - size, "" if omitted else _lines(data, size, end), more)
+    mark = _mark(omitted + end - size, "" if omitted else _lines(data, size, end))
     return head + mark + ("\n" if _begins_line(data, rest) else "") + tail
 
 
@@ -218,14 +218,15 @@ def _lines(data: bytes, begin: int, end: int) -> str:
     return f"about {_grouped(count // step * step)} lines" if count else ""
 
 
-def _mark(size: int, lines: str, more: str) -> str:
-    return f"[... {_grouped(size)} bytes{f' ({lines})' if lines else ''} omitted{more} ...]"
+def _mark(size: int, lines: str = "") -> str:
+    return f"[... {_grouped(size)} bytes{f' ({lines})' if lines else ''} omitted ...]"
 
 
-def listed(numbers: Sequence[int]) -> str:
-    """Some of many numbers, and how many more there are: a list of all could leave no room for the output."""
-    more = len(numbers) - _LISTED
-    return ", ".join(map(str, numbers[:_LISTED])) + (f" and {_grouped(more)} more" if more > 0 else "")
+def left_running(pids: Sequence[int]) -> str:
+    """Which processes a command left running, in words. A list of very many could leave no room for the output."""
+    more = len(pids) - _LISTED
+    shown = ", ".join(map(str, pids[:_LISTED])) + (f" and {_grouped(more)} more" if more > 0 else "")
+    return f"left running in the background: process {shown}"
 
 
 def _grouped(number: int) -> str:
@@ -279,16 +280,12 @@ def _rounded(seconds: float) -> str:
 
 
 def report(
-    streams: Sequence[tuple[str, bytes, int, int]],
-    notes: Sequence[str],
-    room: int,
-    cleaned: bool = True,
-    more: str = "",
+    streams: Sequence[tuple[str, bytes, int, int]], notes: Sequence[str], room: int, cleaned: bool = True
 ) -> str:
     """Output and how it ended, as one text of at most ``room`` characters.
 
     ``streams``: name, bytes, how many are missing, and where. Two that have something to show are labelled, and stderr
-    always. ``notes`` stand behind them, each in brackets. ``more``: the end of a mark, where ``{stream}`` is its name.
+    always. ``notes`` stand behind them, each in brackets.
     """
     given = [one for one in streams if one[1] or one[2]]
     ends = [f"[{note}]" for note in notes if note] or ([] if given else ["[no output]"])
@@ -299,8 +296,8 @@ def report(
     sizes = sorted((len(data) + omitted, at) for at, (_, data, omitted, _) in enumerate(given))
     texts = dict[int, str]()
     for left, (_, at) in zip(range(len(given), 0, -1), sizes, strict=True):
-        name, data, omitted, cut = given[at]
-        texts[at] = fitted(data, omitted, cut, max(0, free // left), cleaned, more.format(stream=name))
+        _, data, omitted, cut = given[at]
+        texts[at] = fitted(data, omitted, cut, max(0, free // left), cleaned)
         free -= len(texts[at])
     for at, label in enumerate(labels):
         parts += [label] * bool(label) + [texts[at].removesuffix("\n")]

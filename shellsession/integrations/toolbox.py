@@ -31,7 +31,7 @@ from ..engine.io.loop import to_its_end
 from ..engine.verbs.delivery import joined
 from ..errors import LATE, STILL_RUNS, InvalidRequest, NoSuchAgent, NotRunning, SessionBusy, ShellSessionError
 from ..models import LONGEST, TTY, Limits, Result, check_seconds, streams_of
-from ..text import MAX_CHARS, ending, fitted, report
+from ..text import MAX_CHARS, ending, fitted, left_running, report
 
 if TYPE_CHECKING:
     from ..async_session import AsyncSession
@@ -66,7 +66,7 @@ def describe(results: Sequence[Result], limit: int = MAX_CHARS, jobs: str = JOBS
     result = functools.reduce(joined, results)
     notes = [_describe_end(result)]
     if result.background:
-        notes.append(f"left running in the background: process {', '.join(map(str, result.background))}{jobs}")
+        notes.append(left_running(result.background) + jobs)
     return report(streams_of(result), notes, limit)
 
 
