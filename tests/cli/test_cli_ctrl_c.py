@@ -152,18 +152,27 @@ def test_leaving_does_not_end_the_command_of_another(daemon: Daemon, agent: str,
         assert first.poll() is None
 
 
-def test_a_second_ctrl_c_is_quiet_too(daemon: Daemon, agent: str, place: Path) -> None:
+def interrupted_twice(daemon: Daemon, agent: str, struck: Path) -> tuple[int, bytes]:
+    """Status and stderr of a run that two Ctrl-C end, the second while the first one's command is being ended."""
     seconds, read, write = unique_seconds(), *os.pipe()
-    command = f"trap 'echo > {place}/struck; sleep 99' INT; head -c 200000 /dev/zero; sleep {seconds}"
+    command = f"trap 'echo > {struck}; sleep 99' INT; head -c 200000 /dev/zero; sleep {seconds}"
     with running(daemon.socket, "run", "-s", agent, "--", command, stdout=write) as process, open(read, "rb"):
         os.close(write)
         wait_until(lambda: with_argument(seconds) and waiting_in(read) >= 1 << 16, "what is stuck in its output")
         process.send_signal(signal.SIGINT)
-        wait_until(lambda: (place / "struck").exists(), "what ends the command")
-        status, said = finish(process, signal.SIGINT)
+        wait_until(struck.exists, "what ends the command")
+        return finish(process, signal.SIGINT)
+
+
+def test_a_second_ctrl_c_is_quiet_too(daemon: Daemon, agent: str, place: Path) -> None:
+    """On a busy machine the first may have ended the command before the second comes, and says so: then once more."""
+    for attempt in range(5):
+        status, said = interrupted_twice(daemon, agent, place / f"struck{attempt}")
         assert status == 130
-        # On a busy machine the first Ctrl-C has ended the command before the second one comes, and says so.
-        assert said == b"" or said.splitlines()[-1].startswith(b"shellsession: ended by Ctrl-C")
+        if said == b"":
+            return
+        assert said.splitlines()[-1].startswith(b"shellsession: ended by Ctrl-C")
+    pytest.fail("the second Ctrl-C never came in time")
 
 
 def waiting_in(pipe: int) -> int:
