@@ -1,5 +1,6 @@
 """`make picture`: draws docs/demo.svg, the picture of the README, from a real run of the demo."""
 
+import io
 import re
 import sys
 from pathlib import Path
@@ -22,7 +23,7 @@ def main() -> None:
         demo = session.run([sys.executable, "-m", "benchmarks.demo"], check=True)
     steps = re.split(r"\n(?=\n\x1b\[1m *\d+/)", "\n" + demo.stdout)
     shown = [step.strip("\n") for step in steps if (found := re.search(r"(\d+)/", step)) and found[1] in SHOWN]
-    console = Console(record=True, width=COLUMNS, file=Path("/dev/null").open("w", encoding="utf-8"))
+    console = Console(record=True, width=COLUMNS, file=io.StringIO())
     console.print(Text.from_ansi("\n\n".join(shown).replace("\n\n\n", "\n\n")))
     svg = console.export_svg(title="make demo", theme=MONOKAI, unique_id="demo")
     svg = LOADED_FONT.sub("", svg).replace("Fira Code", "Menlo, Consolas, DejaVu Sans Mono")

@@ -414,6 +414,12 @@ class AsyncSession(Base, LoopSession[Request]):
             return shared if meant is None else meant.delivery.result or shared
         return await self._result_of(engine.interrupt(meant), time.monotonic() + _CALLBACK_PATIENCE)
 
+    async def _interrupt(self, command: Call) -> Result:
+        """End the command that was handed back. Raises NotRunning if it is not this one any more."""
+        if self._handed is not command:
+            raise NotRunning("there is no running command to interrupt: the one that was handed back has ended")
+        return await self.interrupt()
+
     async def _join_running(self, until: float | None, once_waiting: Callable[[], None] | None = None) -> Result | None:
         """Wait for the result of the command that another task runs; see ``Session._join_running``."""
         if not self._is_in_use():

@@ -1,20 +1,22 @@
-"""LangChain 1.x: turn any bound contract tool into a ``StructuredTool`` for ``create_agent(model, tools=[...])``.
+"""LangChain 1.x: a session's verbs, or any tool of a contract, as tools for ``create_agent(model, tools=...)``.
 
-An error of the contract reaches the model as a tool message with status "error", and the agent goes on.
+An error reaches the model as a tool message with status "error", and the agent goes on.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from ..agents import Agents, AsyncAgents
 from ..contracts import langchain
 from ..contracts.phoenix import ToolResult
 from ..contracts.tool import AsyncTool, Tool
 from ..errors import ShellSessionError
+from .binding import run_to_end
 from .extras import missing
 from .threads import call_in_thread
+from .toolbox import Toolbox, ToolOptions
 
 try:
     from langchain_core.tools import StructuredTool, ToolException
@@ -22,6 +24,34 @@ except ImportError as error:
     raise missing("langchain", error) from error
 
 _OWNER: Final = "langchain"
+
+
+def tools(where: Any, agent: object = None, **options: Unpack[ToolOptions]) -> list[StructuredTool]:
+    """The tools bash, send, wait, interrupt, restart and jobs: ``create_agent(model, tools=tools(session))``.
+
+    ``where``: a session of any kind, or ``Agents`` with the name of the ``agent``. ``options``: see ``Toolbox``. A
+    session belongs to one agent; its calls run one after the other, for ``invoke`` in any order. Raises InvalidRequest.
+    """
+    toolbox = Toolbox(where, agent, **options)
+    return [_verb_tool(toolbox, verb) for verb in Toolbox.VERBS]
+
+
+def _verb_tool(toolbox: Toolbox, verb: str) -> StructuredTool:
+    async def acall(arguments: object) -> str:
+        try:
+            return await toolbox.call(verb, arguments)
+        except ShellSessionError as error:
+            raise ToolException(str(error)) from error
+
+    definition = Toolbox.definition(verb)
+    return _WholeInputTool(
+        name=verb,
+        description=definition["description"],
+        args_schema=definition["input_schema"],
+        func=lambda arguments: run_to_end(acall(arguments)),
+        coroutine=acall,
+        handle_tool_error=True,
+    )
 
 
 def bash_tool(where: Agents | AsyncAgents | None = None, agent: object = _OWNER, **settings: Any) -> StructuredTool:

@@ -16,9 +16,10 @@ from functools import partial
 from typing import Any, Final, cast
 
 from ..async_session import AsyncSession
-from ..daemon.client.async_session import AsyncRemoteSession, aconnect
+from ..daemon.client.async_session import aconnect
 from ..errors import ShellSessionError
 from ..models import VERSION
+from .binding import AwaitedSession
 from .extras import missing
 from .toolbox import PROGRESS, Command, Interactive, Patience, TextToType, Timeout, Toolbox
 
@@ -190,13 +191,14 @@ async def _refuse_unreadable(lines: _LineReader, incoming: Any, sender: Any, out
                 await outgoing.send(SessionMessage(refusal))
 
 
-async def _connect(agent: str, socket: str | None) -> AsyncRemoteSession:
+async def _connect(agent: str, socket: str | None) -> AwaitedSession:
     return await aconnect(agent, socket=socket)
 
 
 async def _answer(verb: Awaitable[str], context: Context | None = None) -> str:
     """Await a verb and return its text. An error becomes a ToolError, which the model reads."""
-    PROGRESS.set(context.report_progress if context is not None else None)  # only in the task of this request
+    if context is not None:  # only in the task of this request
+        PROGRESS.set(lambda seconds, line: context.report_progress(seconds, None, line or None))
     try:
         return await verb
     except ShellSessionError as error:

@@ -7,19 +7,15 @@ that holds for each.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Unpack
 
 from ..contracts.contract import append_line, notice
 from ..errors import InvalidRequest, ShellSessionError
 from ..models import LONGEST, Limits, Result, streams_of
 from ..text import fitted
+from .binding import awaited_session
 from .extras import missing
-from .toolbox import Toolbox, refuse_unawaited
-
-if TYPE_CHECKING:
-    from ..async_session import AsyncSession
-    from ..daemon.client.async_session import AsyncRemoteSession
-
+from .toolbox import Toolbox, ToolOptions
 
 try:
     from agents import (
@@ -40,12 +36,13 @@ _MAX_OUTPUT: Final = 1 << 16  # characters
 _LONGEST: Final = int(LONGEST) * 1000  # milliseconds
 
 
-def function_tools(session: AsyncSession | AsyncRemoteSession, **settings: Any) -> list[FunctionTool]:
-    """The tools bash, send, wait, interrupt, restart and jobs: ``Agent(tools=function_tools(session))``.
+def function_tools(where: Any, agent: object = None, **options: Unpack[ToolOptions]) -> list[FunctionTool]:
+    """The tools bash, send, wait, interrupt, restart and jobs: ``Agent(name=..., tools=function_tools(session))``.
 
-    ``settings`` are those of ``Toolbox``. A session belongs to one agent; its calls run one after the other.
+    ``where``: a session of any kind, or ``Agents`` with the name of the ``agent``. ``options``: see ``Toolbox``. A
+    session belongs to one agent; its calls run one after the other. Raises InvalidRequest.
     """
-    toolbox = Toolbox(session, **settings)
+    toolbox = Toolbox(where, agent, **options)
     return [_function_tool(toolbox, name) for name in Toolbox.VERBS]
 
 
@@ -64,14 +61,15 @@ def _function_tool(toolbox: Toolbox, name: str) -> FunctionTool:
     return FunctionTool(made.name, made.description, made.params_json_schema, invoke)
 
 
-def shell_tool(session: AsyncSession | AsyncRemoteSession, timeout: float = 120.0) -> ShellTool:
-    """The shell tool of the Responses API, run in this session: ``Agent(tools=[shell_tool(session)])``.
+def shell_tool(where: Any, agent: object = None, *, timeout: float = 120.0) -> ShellTool:
+    """The shell tool of the Responses API, run in this session: ``Agent(name=..., tools=[shell_tool(session)])``.
 
-    ``timeout``: seconds for each command if the call names no limit. If a command times out or ends its bash, the
-    following commands are not run, as they may depend on its directory and variables.
-    Raises InvalidRequest for a session that is not for asyncio.
+    ``where``, ``agent``: as for ``function_tools``. ``timeout``: seconds for each command if the call names no limit.
+    If a command times out or ends its bash, the following commands are not run: they may depend on its directory and
+    variables.
+    Raises InvalidRequest.
     """
-    refuse_unawaited(session)
+    session, _ = awaited_session(where, agent)
 
     async def execute(request: ShellCommandRequest) -> ShellResult:
         action = request.data.action

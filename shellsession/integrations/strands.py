@@ -1,23 +1,50 @@
-"""Strands Agents: the tool of document 001 as a ``bash`` tool for ``Agent(tools=[bash])``.
+"""Strands Agents: a session's verbs (``tools``), or the tool of document 001 (``bash``), for ``Agent(tools=...)``.
 
-Each agent has one session, made at its first command. Only a weak reference to the agent is kept: when the agent is
-collected, its session is closed.
+With ``bash``, each agent has one session, made at its first command. Only a weak reference to the agent is kept: when
+the agent is collected, its session is closed.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 from ..agents import Agents
 from ..contracts import strands
 from ..contracts.contract import definition
 from .extras import missing
-from .threads import call_in_thread
+from .threads import call_in_thread, unless
+from .toolbox import Toolbox, ToolOptions
 
 try:
     from strands import ToolContext, tool
 except ImportError as error:
     raise missing("strands", error) from error
+
+
+def tools(where: Any, agent: object = None, **options: Unpack[ToolOptions]) -> list[Any]:
+    """The tools bash, send, wait, interrupt, restart and jobs: ``Agent(tools=tools(session))``.
+
+    ``where``: a session of any kind, or ``Agents`` with the name of the ``agent``. ``options``: see ``Toolbox``. A
+    session belongs to one agent; its calls run one after the other. ``agent.cancel()`` ends the command. Raises
+    InvalidRequest.
+    """
+    toolbox = Toolbox(where, agent, **options)
+    return [_verb_tool(toolbox, verb) for verb in Toolbox.VERBS]
+
+
+def _verb_tool(toolbox: Toolbox, verb: str) -> Any:
+    async def call(tool_context: ToolContext) -> str:
+        """Run the call. The toolbox validates the arguments, not the SDK."""
+        return await unless(tool_context.cancel_signal.is_set, toolbox.call(verb, tool_context.tool_use["input"]))
+
+    return _decorated(call, Toolbox.definition(verb))
+
+
+def _decorated(call: Any, definition: dict[str, Any]) -> Any:
+    call.__annotations__["tool_context"] = ToolContext  # the SDK needs the class here, not its name as a string
+    schema = {"json": definition["input_schema"]}
+    make = tool(name=definition["name"], description=definition["description"], inputSchema=schema, context=True)
+    return make(call)
 
 
 def make_bash(agents: Agents | None = None, *, name: str = "bash") -> Any:
@@ -36,10 +63,7 @@ def make_bash(agents: Agents | None = None, *, name: str = "bash") -> Any:
         bound = strands.tool(sessions, agent=tool_context.agent)
         return await call_in_thread(bound, tool_context.tool_use["input"], tool_context.cancel_signal.is_set)
 
-    bash.__annotations__["tool_context"] = ToolContext  # the SDK needs the class here, not its name as a string
-    schema = {"json": contract["input_schema"]}
-    make = tool(name=name, description=contract["description"], inputSchema=schema, context=True)
-    return make(bash)
+    return _decorated(bash, {**contract, "name": name})
 
 
 bash = make_bash()

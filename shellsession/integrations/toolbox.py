@@ -11,31 +11,31 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
-from inspect import iscoroutinefunction, signature
-from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
+from inspect import signature
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict, get_type_hints
 
 from pydantic import Field, create_model
 
 from ..async_session import Turns
-from ..base import Base
-from ..contracts.contract import BadCall, Input
+from ..contracts.contract import BadCall, Input, tool_definition
 from ..daemon.client import admin
+from ..daemon.client.async_session import AsyncRemoteSession
 from ..daemon.client.remote import TURN_WITHIN
 from ..engine.io.loop import to_its_end
 from ..engine.verbs.delivery import joined
-from ..errors import LATE, STILL_RUNS, InvalidRequest, NoSuchAgent, NotRunning, SessionBusy, ShellSessionError
-from ..models import LONGEST, TTY, Limits, Result, check_seconds, streams_of
-from ..text import MAX_CHARS, ending, fitted, left_running, report
+from ..errors import LATE, STILL_RUNS, InvalidRequest, NoSuchAgent, SessionBusy, ShellSessionError
+from ..models import LONGEST, TTY, Limits, OnOutput, Result, check_seconds, streams_of
+from ..text import MAX_CHARS, clean, ending, fitted, left_running, report
+from .binding import AwaitedSession, Reopen, awaited_session
 
 if TYPE_CHECKING:
-    from ..async_session import AsyncSession
-    from ..daemon.client.async_session import AsyncRemoteSession
     from ..engine.verbs.call import Call, Job
 
 
@@ -48,14 +48,6 @@ def limits_for(max_chars: object) -> Limits:
     if isinstance(max_chars, bool) or not isinstance(max_chars, int) or max_chars < 1:
         raise InvalidRequest(f"max_chars is a number of characters, 1 or more, not {max_chars!r:.100}")
     return Limits(max_output=4 * max_chars)  # a character is at most four bytes
-
-
-def refuse_unawaited(session: object) -> None:
-    """Raise InvalidRequest for a session that is not for asyncio: a command would run, and its result be lost."""
-    if not iscoroutinefunction(getattr(session, "run", None)):
-        raise InvalidRequest(
-            f"these tools await their session: pass an AsyncSession, or what aconnect() returns, not {session!r:.100}"
-        )
 
 
 def describe(results: Sequence[Result], limit: int = MAX_CHARS, jobs: str = JOBS) -> str:
@@ -80,6 +72,16 @@ def _describe_end(result: Result) -> str:
     return ending(result)
 
 
+def _last_line(results: Sequence[Result]) -> str:
+    """The last line that the command has printed, or "" if it has printed none."""
+    for result in reversed(results):
+        for data in (result.stderr_bytes, result.stdout_bytes):
+            lines = clean(data[-_LINE_MAX:].decode("utf-8", "replace")).split("\n")
+            if line := next((line for line in reversed(lines) if line.strip()), ""):
+                return line
+    return ""
+
+
 def job_fields(job: Job) -> dict[str, Any]:
     """A job of this process in the form in which ``admin.jobs`` returns those of a daemon."""
     omitted = {f"{name}_omitted": job.output(name)[1] for name in ("stdout", "stderr")}
@@ -98,16 +100,16 @@ def list_jobs(jobs: Sequence[Mapping[str, Any]], limit: int) -> str:
     return "\n".join(lines) or "[no jobs]"
 
 
-Progress = Callable[[float], Awaitable[object]]
-# A function that this task's call awaits every few seconds with the seconds it has waited so far.
+Progress = Callable[[float, str], Awaitable[object]]
+# A function that this task's call awaits every few seconds, with the seconds that it has waited so far and the last
+# line of output.
 PROGRESS: ContextVar[Progress | None] = ContextVar("progress", default=None)
 
+_LINE_MAX: Final = 500  # bytes of the last line that a progress report shows
 _PAUSE: Final = 0.2  # seconds between two checks whether a command still runs
 
 
-async def in_turn(
-    session: AsyncSession | AsyncRemoteSession, run: Callable[[], Awaitable[Result]], until: float, tick: float
-) -> Result:
+async def in_turn(session: AwaitedSession, run: Callable[[], Awaitable[Result]], until: float, tick: float) -> Result:
     """Await ``run`` as soon as the session is free. Raises SessionBusy if it is not free at the time ``until``.
 
     While another caller waits for its command, the session queues ``run`` by itself. While a command is handed back
@@ -124,13 +126,13 @@ async def in_turn(
         await _until_free(session, begun, until, tick)
 
 
-async def _until_free(session: AsyncSession | AsyncRemoteSession, begun: float, until: float, tick: float) -> None:
+async def _until_free(session: AwaitedSession, begun: float, until: float, tick: float) -> None:
     reported = time.monotonic()
     while session.state == "running":
         if (now := time.monotonic()) >= until:
             raise SessionBusy(STILL_RUNS)
         if now - reported >= tick and (report := PROGRESS.get()) is not None:
-            await report(now - begun)
+            await report(now - begun, "")
             reported = now
         await asyncio.sleep(min(_PAUSE, tick, max(until - now, 0.001)))
 
@@ -164,6 +166,16 @@ def _check(name: str, seconds: object, more: str = "") -> None:
     raise InvalidRequest(f"{name} is a positive number of seconds (at most {LONGEST:.0f}){more}")
 
 
+class ToolOptions(TypedDict, total=False):
+    """The options of the tools of each SDK; ``Toolbox`` explains them."""
+
+    patience: float
+    timeout: float
+    max_chars: int
+    tick: float
+    on_output: OnOutput | None
+
+
 class Toolbox:
     """The verbs of one session as coroutine functions that take a model's arguments and return text for it."""
 
@@ -171,20 +183,25 @@ class Toolbox:
 
     def __init__(
         self,
-        session: AsyncSession | AsyncRemoteSession,
+        where: Any,
+        agent: object = None,
         *,
         patience: float = 45.0,
         timeout: float = 600.0,
         max_chars: int = MAX_CHARS,
         tick: float = 5.0,
-        connect: Callable[[], Awaitable[AsyncRemoteSession]] | None = None,
+        on_output: OnOutput | None = None,
+        connect: Reopen | None = None,
     ) -> None:
-        """``patience``: seconds that a call waits before it hands its command back (clients give up after about 60).
-        ``timeout``: seconds that a command may run if the model names no limit. ``max_chars``: characters of each
-        stream that the model gets. ``tick``: seconds between two progress reports. ``connect``: makes a new session
-        when somebody has closed this one; the call that meets the closed session still fails. Raises InvalidRequest.
+        """``where``: a session of any kind; or ``Agents`` or ``AsyncAgents``, with the name of the ``agent``.
+
+        ``patience``: seconds that a call waits before it hands its command back (clients give up after about 60).
+        ``timeout``: seconds that a command may run if the model names no limit. ``max_chars``: the longest text that
+        the model gets. ``tick``: seconds between two progress reports. ``on_output``: called with output while a call
+        waits, as that of ``run``. ``connect``: makes a new session when somebody has closed this one; the call that
+        meets the closed session still fails. Raises InvalidRequest.
         """
-        refuse_unawaited(session)
+        session, reopen = awaited_session(where, agent)
         for name, seconds in (("patience", patience), ("timeout", timeout), ("tick", tick)):
             _check(name, seconds)
         self._session, self._patience, self._timeout, self._tick = session, patience, timeout, tick
@@ -193,11 +210,18 @@ class Toolbox:
         self._limits = limits_for(max_chars)
         self._handed_back: Call | str | None = None  # the command handed back here: time limits end no other
         self._deadline: float | None = None  # when the time limit of that command ends it
-        self._connect = connect
+        self._on_output = on_output
+        self._connect = connect or reopen
         self._turns: Turns | None = None  # the queue of calls in the current loop: models make several at once
         self._alarm: asyncio.TimerHandle | None = None  # goes off at the deadline while no call waits
         # Ends the handed-back command at the deadline; the next call takes its result.
         self._time_out_task: asyncio.Task[Result | None] | None = None
+
+    @classmethod
+    def definition(cls, verb: str) -> dict[str, Any]:
+        """A verb as a tool for a model: its name, its description, and the JSON schema of its arguments."""
+        method = getattr(cls, verb)
+        return tool_definition(verb, inspect.getdoc(method) or "", _arguments(method))
 
     def checked(self, verb: str, call: object) -> dict[str, Any]:
         """The validated arguments of a call. Raises InvalidRequest, which says what is wrong and what is allowed."""
@@ -223,6 +247,8 @@ class Toolbox:
         first_wait = min(self._first_wait, seconds)
         async with self._exclusive(first_wait) as until:
             options: dict[str, Any] = {"stdin": stdin, "tty": interactive, "limits": self._limits}
+            if self._on_output is not None:
+                options["on_output"] = self._on_output
             run = partial(self._session.run, command, timeout=first_wait, on_timeout="yield", **options)
             return await self._follow(self._run_first(run, until, seconds), until, begins=True)
 
@@ -277,7 +303,7 @@ class Toolbox:
 
     async def _jobs(self) -> list[dict[str, Any]]:
         session = self._session
-        if isinstance(session, Base):
+        if not isinstance(session, AsyncRemoteSession):
             return [job_fields(job) for job in session.jobs()]
         with suppress(NoSuchAgent):  # its session has expired, and its jobs with it
             # In a thread: this makes many blocking requests.
@@ -347,7 +373,7 @@ class Toolbox:
                     self._add_result(results, await self._time_out())
                     break
                 if (report := PROGRESS.get()) is not None:
-                    await report(now - begun)
+                    await report(now - begun, _last_line(results))
                 self._add_result(results, await self._session.wait(self._next_wait(until)))
             if not results[-1].runs_on:
                 self._deadline = None
@@ -414,10 +440,5 @@ class Toolbox:
 
     async def _interrupt(self) -> Result:
         """Interrupt the command that was handed back here or, if there is none, the running one. Raises NotRunning."""
-        session, handed_back = self._session, self._handed_back
-        if isinstance(session, Base):
-            if handed_back and session._handed is not handed_back:
-                raise NotRunning("there is no running command to interrupt: the one that was handed back has ended")
-        elif handed_back:
-            return await session._interrupt(str(handed_back))
-        return await session.interrupt()
+        handed_back = self._handed_back
+        return await (self._session._interrupt(handed_back) if handed_back else self._session.interrupt())
