@@ -254,11 +254,11 @@ class Remote(AnySession[PreparedRun]):
             self._forget_unknown(request, error)
             raise self._translate(error) from None
         finally:
-            if not (replied or exchange.cancelled):
+            if not (replied or exchange.cancel_begun):
                 try:
                     self._forget_handed(await exchange.cancel())
                 except BaseException:
-                    if not exchange.cancelled:  # a second Ctrl-C came before the cancellation began
+                    if not exchange.cancel_begun:  # a second Ctrl-C came before the cancellation began
                         self._forget_handed(await exchange.cancel())
                     raise
             exchange.close()
