@@ -405,7 +405,7 @@ class Hold:
         A request to hold the session always waits; it is never refused. A request about a command means the one that
         ran when the request came: if that has ended meanwhile, this raises NotRunning, whatever runs then.
         """
-        listener.queued, listener.behind = True, HELD
+        listener.queued, listener.late_message = True, HELD
         meant = self._engine.current
         while self._holder not in (None, request.holder):
             if self._refuses and not isinstance(request, requests.Hold):
@@ -415,7 +415,7 @@ class Hold:
             raise SessionClosed(CLOSED)
         if isinstance(request, requests.OfCommand) and self._engine.current is not meant:
             raise NotRunning(ENDED)
-        listener.queued, listener.behind = False, LATE
+        listener.queued, listener.late_message = False, LATE
 
     def take(self, holder: str, refuse: bool, connection: Connection) -> None:
         """Give one client exclusive use, until that connection ends."""
@@ -471,20 +471,22 @@ class Fanout:
         self.begin()
         self._audience.show("output", {"stream": stream}, data)
         if self.listener is not None and not self.listener.send_output(stream, data):
-            self._hold_back(self.listener.taken)
+            self._hold_back(self.listener.until_taken)
         elif self._viewer is not None and self._viewer.congested:
             self._hold_back(self._viewer.drain)
 
-    def _hold_back(self, taken: Callable[[], Awaitable[None]]) -> None:
-        """Stop reading the command's output until its client has caught up. Neither the command's end nor the next
-        request waits for that."""
+    def _hold_back(self, until_taken: Callable[[], Awaitable[None]]) -> None:
+        """Stop reading the command's output until its client has caught up.
+
+        Neither the command's end nor the next request waits for that.
+        """
         call = self._engine.last
         if call is not None and (self._held_back is None or self._held_back.done()):
             self._engine.pause(call)
-            self._held_back = asyncio.create_task(self._read_on(taken, call))
+            self._held_back = asyncio.create_task(self._read_on(until_taken, call))
 
-    async def _read_on(self, taken: Callable[[], Awaitable[None]], call: Call) -> None:
-        await taken()
+    async def _read_on(self, until_taken: Callable[[], Awaitable[None]], call: Call) -> None:
+        await until_taken()
         self._engine.go_on(call)
 
 

@@ -59,7 +59,7 @@ async def serve(sessions: Sessions, incoming: Incoming) -> Answer:
         asyncio.get_running_loop().call_later(_NOTIFY_AFTER, shared.notify_queued, incoming.listener)
     if (seconds := request.turn_within) is not None:
         check_seconds("turn_within", seconds)
-        incoming.listener.give_up_in(seconds)
+        incoming.listener.drop_if_queued_for(seconds)
     try:
         shared.users += 1
         try:
@@ -99,9 +99,9 @@ async def _run(shared: SharedSession, incoming: Incoming) -> Answer:
             if not (listener.connection.is_gone or listener.connection.congested):
                 listener.queued = False
                 return await _run_now(shared, incoming)
-        # A client that is gone may have sent the command again: to run this one could run it twice. And while a client
+        # A client that is gone may have given up, and sent the command anew: it must not run twice. And while a client
         # does not read its answers, no more of them may pile up here.
-        await listener.taken()
+        await listener.until_taken()
         if listener.abandoned.done():  # the task is being cancelled, and another round would never let that happen
             raise SessionBusy(LEFT)
 
