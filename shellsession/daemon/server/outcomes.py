@@ -37,12 +37,15 @@ class Outcomes:
         return self.last
 
     def release(self) -> None:
-        """Keep the last end only for a client that names its command: another one begins, or the shell has ended."""
+        """Let go of the last command, as another one begins, or the shell has ended.
+
+        From now on its end is only for a client that names it.
+        """
         last = self.last
         last.withdraw()
         if last.is_due:
             self.keep(last)
-        if last.state != PENDING:  # else `run` will still return its end
+        if last.state != PENDING:  # else its `run` has not returned, and will deliver the end
             last.abandon()
 
     def keep(self, outcome: Delivery) -> None:
@@ -59,18 +62,19 @@ class Outcomes:
 
         ``missed_by``: the request that asks, if its client is gone. Raises NotRunning if the command is not known.
         """
-        last, command = self.last, command or None
-        if last.handed_back and command in (None, last.name):
+        last = self.last
+        means_last = not command or command == last.name
+        if means_last and last.handed_back:  # it still runs
             return None
-        outcome = None if command is None else self._ended.get(command)
-        if outcome is None and last.is_due and command in (None, last.name):
+        outcome = self._ended.get(command) if command else None
+        if outcome is None and means_last and last.is_due:
             outcome = last
-        if outcome is None and command is not None:
+        if outcome is None and command:
             raise NotRunning("the command that was handed back here has ended, and its result is no longer kept")
         if outcome is None or outcome.result is None:
             return None
         result = self.send(outcome, outcome.result, missed_by)
-        if command is not None and outcome.state == DELIVERED:
+        if command and outcome.state == DELIVERED:
             self._ended.pop(command, None)
         return result
 

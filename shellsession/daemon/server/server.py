@@ -273,7 +273,7 @@ class Server:
         except Exception:
             LOG.exception("a session could not be closed; this is a bug in shellsession")
         for shared in self.sessions:
-            shared.lose()
+            shared.note_shell_end()
         if left := [listener.task for listener in self._served.values()]:
             for task in left:
                 task.cancel()

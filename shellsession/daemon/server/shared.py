@@ -128,7 +128,7 @@ class Sessions:
 
     def dismiss(self, shared: SharedSession) -> None:
         """Remove a closed session: refuse the requests that are queued for it, and notify the watchers."""
-        shared.lose()
+        shared.note_shell_end()
         shared.hold.end()
         self._agents._registry.forget(shared.agent, shared.session)
         if self._shared.get(shared.agent) is shared:
@@ -145,7 +145,7 @@ class Sessions:
                 with shared.attending() as ending, suppress(ShellSessionError):  # raised if it has ended by itself
                     ending.set_result(result := await shared.session.interrupt())
                     shared.next_result(outcome, result)
-                    return shared.cancel(outcome, result)
+                    return shared.settle_cancelled(outcome, result)
         return None
 
 
@@ -193,7 +193,7 @@ class SharedSession:
         return self.command, self._running[1]
 
     @property
-    def shown(self) -> bytes:
+    def output_tail(self) -> bytes:
         """The end of the running command's output, from the start of a line."""
         if (call := self.engine.current) is None:
             return b""
@@ -203,9 +203,9 @@ class SharedSession:
 
     # -- commands and their ends
 
-    def is_next(self, command: bytes, by_person: bool) -> None:
-        """Note the author of the command that is run next."""
-        if not self.outcomes.last.runs_on:  # else this one is refused, and the other one still runs
+    def note_author(self, command: bytes, by_person: bool) -> None:
+        """Note the author of a command that is about to run."""
+        if not self.outcomes.last.runs_on:  # else this command is refused, and the earlier one still runs
             self._command_of_person = command if by_person else None
 
     def _with_author(self, command: bytes) -> tuple[bytes, bool]:
@@ -263,14 +263,16 @@ class SharedSession:
                 return None
             ending = self._attending[0]
             left = None if until is None else max(0.0, until - time.monotonic())
-            ends: set[asyncio.Future[Any]] = {ending, listener.abandoned}
-            await asyncio.wait(ends, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            if not ending.done():
+            either: set[asyncio.Future[Any]] = {ending, listener.abandoned}
+            await asyncio.wait(either, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if not ending.done():  # the time is up, or this client has left
                 return self.session._elsewhere()
-            if not ending.cancelled() and not (result := ending.result()).runs_on:
-                if listener.missed_by:  # this client has gone; the result is for one that is still here
-                    return result
-                return self.outcomes.take(None) or result  # kept if the client that waited first has gone
+            if ending.cancelled() or ending.result().runs_on:  # that verb has returned, but the command has not ended
+                continue
+            if listener.missed_by:  # this client has gone: what is kept is for one that is still here
+                return ending.result()
+            # If the client that waited first has gone, the end is kept, with what that client has missed.
+            return self.outcomes.take(None) or ending.result()
 
     async def until_handed_back(self, until: float | None) -> None:
         """Wait until the command that another client runs is handed back: input is for that one, and no later one.
@@ -289,8 +291,7 @@ class SharedSession:
         """Type into the terminal of the handed-back command, also while another client waits for that command."""
         engine = self.engine
         while engine.attended is not None and engine.attended is engine.handed_back:
-            # Raises if the command has no terminal. Also makes the woken shell check the terminal soon.
-            drive(engine.type(b""))
+            drive(engine.type(b""))  # raises if the command has no terminal, and has the shell check that soon
             shell = engine.live()
             data = data[shell.keyboard.type(data) :]
             shell.wake()
@@ -304,12 +305,12 @@ class SharedSession:
         fanout = Fanout(self.engine, self.audience, *self._with_author(command), viewer)
         if self.engine.handed_back is not None:  # this command is refused, and the other one stays the last
             return fanout, Delivery()
-        fanout.begin()
+        fanout.show_command()
         return fanout, self.outcomes.begin(request)
 
     def first_result(self, outcome: Delivery, command: bytes, result: Result, fanout: Fanout) -> None:
         """Note the first result of a command: its end, or the part until it was handed back."""
-        fanout.begin()
+        fanout.show_command()
         if result.runs_on and (call := self.engine.handed_back) is not None:
             outcome.hand_back()
             self._unfinished, self.fanout = Unfinished(command, call, counted(result)), fanout
@@ -329,8 +330,8 @@ class SharedSession:
             self.outcomes.keep(outcome)
             self._log_end(unfinished.command, so_far)
 
-    def cancel(self, outcome: Delivery, result: Result) -> Delivery:
-        """Note that the client of a command has cancelled it: the ending is for that client alone.
+    def settle_cancelled(self, outcome: Delivery, result: Result) -> Delivery:
+        """Note the ending of a command that its client has cancelled: it is for that client alone.
 
         If this ended the shell, the next command reports that, unless the client has read the ending by then.
         """
@@ -370,7 +371,7 @@ class SharedSession:
             with suppress(ShellSessionError):
                 self.next_result(outcome, await self.session.wait(seconds))
 
-    def lose(self, why: str = CLOSED) -> None:
+    def note_shell_end(self, why: str = CLOSED) -> None:
         """Note that the session's shell has ended, and the handed-back command with it."""
         if (unfinished := self._unfinished) is not None:
             call = unfinished.call  # it has no result if the shell was given up in the middle of a verb
@@ -458,17 +459,17 @@ class Fanout:
         self._engine, self._audience, self._command, self._person = engine, audience, command, person
         self._viewer = viewer  # the connection of the person who typed the command: it must miss nothing
         self._held_back: asyncio.Task[None] | None = None
-        self.begun = False
+        self.is_shown = False  # do the watchers know the command?
         self.listener: Listener | None = None
 
-    def begin(self) -> None:
+    def show_command(self) -> None:
         """Show the command to the watchers, once."""
-        if not self.begun:
-            self.begun = True
+        if not self.is_shown:
+            self.is_shown = True
             self._audience.show("command", {"person": self._person}, self._command)
 
     def __call__(self, stream: Stream, data: bytes) -> None:
-        self.begin()
+        self.show_command()
         self._audience.show("output", {"stream": stream}, data)
         if self.listener is not None and not self.listener.send_output(stream, data):
             self._hold_back(self.listener.until_taken)

@@ -111,23 +111,23 @@ async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
     command = incoming.part
     options = request.given(incoming.second if request.stdin == "bytes" else None)
     by_person = request.holder is not None
-    shared.is_next(command, by_person)
+    shared.note_author(command, by_person)
     fanout, outcome = shared.begin(command, request.id, incoming.connection if by_person else None)
     with shared.attending() as ending, _streaming(fanout, incoming):
         try:
             run = shared.session._request(command, {**options, "on_output": fanout})
             result = await shared.session._run(run)
         except ShellSessionError as error:
-            shared.audience.show("refused", {"reason": str(error), "begun": fanout.begun})
+            shared.audience.show("refused", {"reason": str(error), "begun": fanout.is_shown})
             raise
         except asyncio.CancelledError:
             if (end := shared.session._came_of(command)) is not None:
-                incoming.listener.outcome = shared.cancel(outcome, end)
+                incoming.listener.outcome = shared.settle_cancelled(outcome, end)
                 shared.first_result(outcome, command, end, fanout)
             raise
         ending.set_result(result)
     shared.first_result(outcome, command, result, fanout)
-    return _answer(shared, incoming, outcome, result)
+    return _deliver(shared, incoming, outcome, result)
 
 
 async def _wait(shared: SharedSession, incoming: Incoming) -> Answer:
@@ -148,7 +148,7 @@ async def _shared_end(shared: SharedSession, incoming: Incoming, until: float | 
     """The answer without waiting in the session: another client waits there already, or the end is kept. Else None."""
     command = incoming.request.command or shared.outcomes.last.name
     result = await shared.share_end(until, incoming.listener, incoming.request.command)
-    return None if result is None else answer_with(shared, incoming, result, command)
+    return None if result is None else answer_with(shared, result, command)
 
 
 def _send_so_far(call: Call, listener: Listener) -> None:
@@ -179,7 +179,7 @@ async def _send(shared: SharedSession, incoming: Incoming) -> Answer:
 async def _interrupt(shared: SharedSession, incoming: Incoming) -> Answer:
     command = incoming.request.command
     if command and (result := shared.outcomes.take(command, incoming.listener.missed_by)) is not None:
-        return answer_with(shared, incoming, result, command)
+        return answer_with(shared, result, command)
     return await _wait_in_session(shared, incoming, shared.session.interrupt())
 
 
@@ -193,14 +193,14 @@ async def _wait_in_session(shared: SharedSession, incoming: Incoming, verb: Awai
             raise
         ending.set_result(result)
     shared.next_result(outcome, result)
-    return _answer(shared, incoming, outcome, result)
+    return _deliver(shared, incoming, outcome, result)
 
 
 def _note_cancelled(shared: SharedSession, incoming: Incoming, outcome: Delivery) -> None:
     """Note the end of a command that ended because the verb that waited for it was cancelled."""
     if outcome is shared.outcomes.last and (result := shared.session._came_of()) is not None:
         shared.next_result(outcome, result)
-        incoming.listener.outcome = shared.cancel(outcome, result)
+        incoming.listener.outcome = shared.settle_cancelled(outcome, result)
 
 
 async def _type(shared: SharedSession, incoming: Incoming) -> None:
@@ -244,14 +244,14 @@ async def _restart(shared: SharedSession, incoming: Incoming) -> None:
             await shared.session.restart()
         finally:
             if shared.engine.shell is not before:  # else it was refused, and the command runs on
-                shared.lose(RESTARTED)
+                shared.note_shell_end(RESTARTED)
                 if before is not None and not ran:  # else the command's ending says so
                     shared.audience.show("restarted", {})
 
 
 async def _close(shared: SharedSession, _: Incoming) -> None:
     await shared.session.close()
-    shared.lose()
+    shared.note_shell_end()
 
 
 async def _hold(shared: SharedSession, incoming: Incoming) -> None:
@@ -292,7 +292,7 @@ async def _info(shared: SharedSession, incoming: Incoming) -> Answer:
 async def _watch(shared: SharedSession, incoming: Incoming) -> Answer:
     command, person = shared.watch(incoming.connection)
     value = {"value": command[: room_for(1)], "person": person, "held": shared.session.attached}
-    return Answer(value, (shared.shown,))
+    return Answer(value, (shared.output_tail,))
 
 
 def _described(job: Job, room: int) -> dict[str, Any]:
@@ -343,17 +343,17 @@ def _deadline(shared: SharedSession, incoming: Incoming) -> float | None:
     return shared.session._until(request.timeout if "timeout" in request.model_fields_set else ...)
 
 
-def _answer(shared: SharedSession, incoming: Incoming, outcome: Delivery, result: Result) -> Answer:
-    """The answer with that result. If the client has gone, the result is kept for the next one that asks."""
+def _deliver(shared: SharedSession, incoming: Incoming, outcome: Delivery, result: Result) -> Answer:
+    """Deliver a result: the answer with it. If the client has gone, the result is kept for the next one that asks."""
     result = shared.outcomes.send(outcome, result, incoming.listener.missed_by)
     shared.engine.note_loss(outcome)
-    answer = answer_with(shared, incoming, result, outcome.name)
+    answer = answer_with(shared, result, outcome.name)
     if result.runs_on:  # it may have ended meanwhile: its end is kept for a client that names it
         answer.header["command"], outcome.owner = outcome.name, incoming.request.id
     return answer
 
 
-def answer_with(shared: SharedSession, incoming: Incoming, result: Result, command: str) -> Answer:
+def answer_with(shared: SharedSession, result: Result, command: str) -> Answer:
     """The answer with a result of that command. It also has the id of a command that runs on, and input not read."""
     header, parts = from_result(result)
     answer: dict[str, Any] = {"result": header}
@@ -385,12 +385,12 @@ def observing(engine: Engine, listener: Listener) -> Iterator[None]:
     The command runs on. The verb must return, as it keeps the session busy for other clients.
     """
     call = engine.handed_back
-    active = True
+    active = True  # until the verb has returned
 
     def wake(_: object = None) -> None:
         if active and call is not None and call is engine.handed_back:
             if call is engine.attended and engine.shell is not None:
-                call.following = call.has_output = True  # as if it had printed something
+                call.following = call.has_output = True  # the verb returns as if the command had printed something
                 engine.shell.wake()
             asyncio.get_running_loop().call_later(_WAKE_AGAIN, wake)  # the verb may not have begun to wait yet
 
