@@ -143,7 +143,8 @@ class Sessions:
             if (outcome := shared.owned_by(request)) is not None:
                 # ``attending``, as for any verb: a command that comes meanwhile begins once the outcome is settled.
                 with shared.attending() as ending, suppress(ShellSessionError):  # raised if it has ended by itself
-                    ending.set_result(result := await shared.session.interrupt())
+                    result = await shared.session.interrupt()
+                    ending.set_result(result)
                     shared.next_result(outcome, result)
                     return shared.settle_cancelled(outcome, result)
         return None
@@ -342,6 +343,7 @@ class SharedSession:
         return outcome
 
     def _check_end(self) -> None:
+        """At each change of the session: look whether the command that was handed back has ended."""
         if self.engine.handed_back is not None and not self._checks:
             self._checks.add(check := asyncio.create_task(self._notice_end()))
             check.add_done_callback(self._checks.discard)

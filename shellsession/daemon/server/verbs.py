@@ -146,7 +146,7 @@ async def _wait_until(shared: SharedSession, incoming: Incoming, until: float | 
 
 async def _shared_end(shared: SharedSession, incoming: Incoming, until: float | None) -> Answer | None:
     """The answer without waiting in the session: another client waits there already, or the end is kept. Else None."""
-    command = incoming.request.command or shared.outcomes.last.name
+    command = incoming.request.command or shared.outcomes.last.name  # read now: another one may begin during the wait
     result = await shared.share_end(until, incoming.listener, incoming.request.command)
     return None if result is None else answer_with(shared, result, command)
 
