@@ -61,11 +61,11 @@ class Connection(asyncio.BufferedProtocol):
         self._server = server
         self._decoder = Decoder()
         self._transport: asyncio.Transport | None = None
-        self._room = asyncio.Event()
+        self._room = asyncio.Event()  # set while the client reads fast enough
         self._room.set()
-        self._missed = 0
-        self._in_flight = 0
-        self._taking = False
+        self._missed = 0  # bytes of output that a slow watcher has missed
+        self._in_flight = 0  # requests that the server serves
+        self._taking = False  # ``_take_some`` runs
         self._messages: deque[Message] = deque()  # not yet given to the server
         self.number = 0
         self.pid = 0  # of the client
@@ -249,10 +249,11 @@ class Listener:
         self.outcome: Delivery | None = None  # of its command, if that was cancelled
         # Done once no client waits for the answer any more.
         self.abandoned: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._timer: asyncio.TimerHandle | None = None  # holds a reference to us
+        self._timer: asyncio.TimerHandle | None = None  # of ``drop_if_queued_for``; it holds a reference to us
         self._changed = asyncio.Event()
-        self._sent: deque[bytes] = deque()
-        self._size = self._at = 0
+        self._sent: deque[bytes] = deque()  # the last output events, to be sent again after a reconnect
+        self._size = 0  # bytes in them
+        self._at = 0  # bytes of output so far
 
     @property
     def missed_by(self) -> str:
