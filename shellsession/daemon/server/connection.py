@@ -246,7 +246,7 @@ class Listener:
         self.queued = False
         self.late = False  # it was queued for too long
         self.late_message = LATE  # of its error then: what it was queued behind
-        self.outcome: Delivery | None = None  # of its command, if that was cancelled
+        self.delivery: Delivery | None = None  # of its command, if that was cancelled
         # Done once no client waits for the answer any more.
         self.abandoned: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._timer: asyncio.TimerHandle | None = None  # of ``drop_if_queued_for``; it holds a reference to us

@@ -170,7 +170,7 @@ class Server:
         connection.send(reply)
         shared = self.sessions.find(request.agent) if isinstance(request, requests.OfAgent) else None
         if shared is not None and not connection.is_gone:  # else read late: the client asks on another connection
-            shared.outcomes.acknowledge(request.id)
+            shared.deliveries.acknowledge(request.id)
 
     async def _serve(self, incoming: Incoming) -> None:
         """The task of one request: carry it out, keep its reply in the ledger, and send that."""
@@ -312,11 +312,11 @@ async def _open(server: Server, incoming: Incoming) -> Answer:
 async def _cancel(server: Server, incoming: Incoming) -> Answer:
     request = incoming.request.request
     served = await server.cancel(request)
-    outcome = served.outcome if served is not None else await server.sessions.cancel_handed_back(request)
-    if outcome is None:
+    delivery = served.delivery if served is not None else await server.sessions.cancel_handed_back(request)
+    if delivery is None:
         return Answer({"value": served is not None})
-    result = outcome.deliver("" if incoming.request.reads else incoming.request.id)
-    outcome.forget_output()
+    result = delivery.deliver("" if incoming.request.reads else incoming.request.id)
+    delivery.forget_output()
     header, parts = from_result(result)
     return Answer({"value": True, "result": header}, parts)
 

@@ -43,8 +43,8 @@ from ...sandbox import Sandbox
 from ..protocol.wire import encode
 from . import requests
 from .connection import Listener
+from .deliveries import Deliveries, end_of
 from .journal import Journal
-from .outcomes import Outcomes, end_of
 
 if TYPE_CHECKING:
     from ...engine.verbs.call import Call
@@ -140,13 +140,13 @@ class Sessions:
     async def cancel_handed_back(self, request: str) -> Delivery | None:
         """End the command that was handed back to that request, whose client has given up. None if there is none."""
         for shared in self:
-            if (outcome := shared.owned_by(request)) is not None:
-                # ``attending``, as for any verb: a command that comes meanwhile begins once the outcome is settled.
+            if (delivery := shared.owned_by(request)) is not None:
+                # ``attending``, as for any verb: a command that comes meanwhile begins once the ending is settled.
                 with shared.attending() as ending, suppress(ShellSessionError):  # raised if it has ended by itself
                     result = await shared.session.interrupt()
                     ending.set_result(result)
-                    shared.next_result(outcome, result)
-                    return shared.settle_cancelled(outcome, result)
+                    shared.next_result(delivery, result)
+                    return shared.settle_cancelled(delivery, result)
         return None
 
 
@@ -164,7 +164,7 @@ class SharedSession:
         self._unfinished: Unfinished | None = None
         self._attending: list[asyncio.Future[Result]] = []  # one for each verb in the session, the oldest first
         self.hold = Hold(session, self.engine)
-        self.outcomes = Outcomes()
+        self.deliveries = Deliveries()
         self.opened = False  # True once bash has started
         self.users = 0  # verbs in the session or queued for it: while there are any, a failed start does not remove it
         self.turn = asyncio.Lock()  # for commands: the oldest request gets it first
@@ -206,7 +206,7 @@ class SharedSession:
 
     def note_author(self, command: bytes, by_person: bool) -> None:
         """Note the author of a command that is about to run."""
-        if not self.outcomes.last.runs_on:  # else this command is refused, and the earlier one still runs
+        if not self.deliveries.last.runs_on:  # else this command is refused, and the earlier one still runs
             self._command_of_person = command if by_person else None
 
     def _with_author(self, command: bytes) -> tuple[bytes, bool]:
@@ -258,7 +258,7 @@ class SharedSession:
         caller waits there itself. Two clients cannot do that, as the second would depend on the first.
         """
         while True:
-            if (end := self.outcomes.take(command, listener.missed_by)) is not None:
+            if (end := self.deliveries.take(command, listener.missed_by)) is not None:
                 return end
             if not self._attending:
                 return None
@@ -273,7 +273,7 @@ class SharedSession:
             if listener.missed_by:  # this client has gone: what is kept is for one that is still here
                 return ending.result()
             # If the client that waited first has gone, the end is kept, with what that client has missed.
-            return self.outcomes.take(None) or ending.result()
+            return self.deliveries.take(None) or ending.result()
 
     async def until_handed_back(self, until: float | None) -> None:
         """Wait until the command that another client runs is handed back: input is for that one, and no later one.
@@ -307,40 +307,40 @@ class SharedSession:
         if self.engine.handed_back is not None:  # this command is refused, and the other one stays the last
             return fanout, Delivery()
         fanout.show_command()
-        return fanout, self.outcomes.begin(request)
+        return fanout, self.deliveries.begin(request)
 
-    def first_result(self, outcome: Delivery, command: bytes, result: Result, fanout: Fanout) -> None:
+    def first_result(self, delivery: Delivery, command: bytes, result: Result, fanout: Fanout) -> None:
         """Note the first result of a command: its end, or the part until it was handed back."""
         fanout.show_command()
         if result.runs_on and (call := self.engine.handed_back) is not None:
-            outcome.hand_back()
+            delivery.hand_back()
             self._unfinished, self.fanout = Unfinished(command, call, counted(result)), fanout
         else:
             self._log_end(command, result)
 
-    def next_result(self, outcome: Delivery, result: Result) -> None:
+    def next_result(self, delivery: Delivery, result: Result) -> None:
         """Note a later result of a command. Does nothing if another verb has noted its end already."""
-        if (unfinished := self._unfinished) is None or not outcome.runs_on:
+        if (unfinished := self._unfinished) is None or not delivery.runs_on:
             return
         so_far = together(unfinished.before, result)
         if result.runs_on:
             self._unfinished = unfinished._replace(before=counted(so_far))
         else:
             self._unfinished = self.fanout = None
-            outcome.end(result)
-            self.outcomes.keep(outcome)
+            delivery.end(result)
+            self.deliveries.keep(delivery)
             self._log_end(unfinished.command, so_far)
 
-    def settle_cancelled(self, outcome: Delivery, result: Result) -> Delivery:
+    def settle_cancelled(self, delivery: Delivery, result: Result) -> Delivery:
         """Note the ending of a command that its client has cancelled: it is for that client alone.
 
         If this ended the shell, the next command reports that, unless the client has read the ending by then.
         """
-        outcome.end(result)
-        outcome.withdraw()
-        outcome.abandon()
-        self.engine.note_loss(outcome)
-        return outcome
+        delivery.end(result)
+        delivery.withdraw()
+        delivery.abandon()
+        self.engine.note_loss(delivery)
+        return delivery
 
     def _check_end(self) -> None:
         """At each change of the session: look whether the command that was handed back has ended."""
@@ -352,7 +352,7 @@ class SharedSession:
         """Notice that a handed-back command has ended, so that the session is free although no client waits for it."""
         with suppress(ShellSessionError):
             if (result := await self.session._look()) is not None:
-                self.next_result(self.outcomes.last, result)
+                self.next_result(self.deliveries.last, result)
 
     def _log_end(self, command: bytes, result: Result) -> None:
         self.audience.show("result", end_of(result))
@@ -360,18 +360,18 @@ class SharedSession:
 
     def unread(self, command: str) -> bytes:
         """The input that was typed for that command, and that it had not read when it ended."""
-        return self.engine.unread if command == self.outcomes.last.name != "" else b""
+        return self.engine.unread if command == self.deliveries.last.name != "" else b""
 
     def owned_by(self, request: str) -> Delivery | None:
         """The running command, if it was handed back to that request last and no request waits for it."""
-        last = self.outcomes.last
+        last = self.deliveries.last
         return last if last.runs_on and last.owner == request and not self._attending else None
 
     async def drain(self, seconds: float) -> None:
         """Wait so long for the handed-back command, if there is one."""
-        if (outcome := self.outcomes.last).runs_on and seconds > 0:
+        if (delivery := self.deliveries.last).runs_on and seconds > 0:
             with suppress(ShellSessionError):
-                self.next_result(outcome, await self.session.wait(seconds))
+                self.next_result(delivery, await self.session.wait(seconds))
 
     def note_shell_end(self, why: str = CLOSED) -> None:
         """Note that the session's shell has ended, and the handed-back command with it."""
@@ -379,8 +379,8 @@ class SharedSession:
             call = unfinished.call  # it has no result if the shell was given up in the middle of a verb
             end = call.delivery.result
             end = end or ended_with_shell(call, "shell_exited", None, unfinished.before.cwd, False, why)
-            self.next_result(self.outcomes.last, end)
-        self.outcomes.release()
+            self.next_result(self.deliveries.last, end)
+        self.deliveries.release()
 
 
 class Unfinished(NamedTuple):

@@ -112,7 +112,7 @@ async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
     options = request.given(incoming.second if request.stdin == "bytes" else None)
     by_person = request.holder is not None
     shared.note_author(command, by_person)
-    fanout, outcome = shared.begin(command, request.id, incoming.connection if by_person else None)
+    fanout, delivery = shared.begin(command, request.id, incoming.connection if by_person else None)
     with shared.attending() as ending, _streaming(fanout, incoming):
         try:
             run = shared.session._request(command, {**options, "on_output": fanout})
@@ -122,12 +122,12 @@ async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
             raise
         except asyncio.CancelledError:
             if (end := shared.session._came_of(command)) is not None:
-                incoming.listener.outcome = shared.settle_cancelled(outcome, end)
-                shared.first_result(outcome, command, end, fanout)
+                incoming.listener.delivery = shared.settle_cancelled(delivery, end)
+                shared.first_result(delivery, command, end, fanout)
             raise
         ending.set_result(result)
-    shared.first_result(outcome, command, result, fanout)
-    return _deliver(shared, incoming, outcome, result)
+    shared.first_result(delivery, command, result, fanout)
+    return _deliver(shared, incoming, delivery, result)
 
 
 async def _wait(shared: SharedSession, incoming: Incoming) -> Answer:
@@ -146,7 +146,7 @@ async def _wait_until(shared: SharedSession, incoming: Incoming, until: float | 
 
 async def _shared_end(shared: SharedSession, incoming: Incoming, until: float | None) -> Answer | None:
     """The answer without waiting in the session: another client waits there already, or the end is kept. Else None."""
-    command = incoming.request.command or shared.outcomes.last.name  # read now: another one may begin during the wait
+    command = incoming.request.command or shared.deliveries.last.name  # read now: another one may begin during the wait
     result = await shared.share_end(until, incoming.listener, incoming.request.command)
     return None if result is None else answer_with(shared, result, command)
 
@@ -178,29 +178,29 @@ async def _send(shared: SharedSession, incoming: Incoming) -> Answer:
 
 async def _interrupt(shared: SharedSession, incoming: Incoming) -> Answer:
     command = incoming.request.command
-    if command and (result := shared.outcomes.take(command, incoming.listener.missed_by)) is not None:
+    if command and (result := shared.deliveries.take(command, incoming.listener.missed_by)) is not None:
         return answer_with(shared, result, command)
     return await _wait_in_session(shared, incoming, shared.session.interrupt())
 
 
 async def _wait_in_session(shared: SharedSession, incoming: Incoming, verb: Awaitable[Result]) -> Answer:
     with shared.attending() as ending, _streaming(shared.fanout, incoming):
-        outcome = shared.outcomes.last
+        delivery = shared.deliveries.last
         try:
             result = await verb
         except asyncio.CancelledError:
-            _note_cancelled(shared, incoming, outcome)
+            _note_cancelled(shared, incoming, delivery)
             raise
         ending.set_result(result)
-    shared.next_result(outcome, result)
-    return _deliver(shared, incoming, outcome, result)
+    shared.next_result(delivery, result)
+    return _deliver(shared, incoming, delivery, result)
 
 
-def _note_cancelled(shared: SharedSession, incoming: Incoming, outcome: Delivery) -> None:
+def _note_cancelled(shared: SharedSession, incoming: Incoming, delivery: Delivery) -> None:
     """Note the end of a command that ended because the verb that waited for it was cancelled."""
-    if outcome is shared.outcomes.last and (result := shared.session._came_of()) is not None:
-        shared.next_result(outcome, result)
-        incoming.listener.outcome = shared.settle_cancelled(outcome, result)
+    if delivery is shared.deliveries.last and (result := shared.session._came_of()) is not None:
+        shared.next_result(delivery, result)
+        incoming.listener.delivery = shared.settle_cancelled(delivery, result)
 
 
 async def _type(shared: SharedSession, incoming: Incoming) -> None:
@@ -212,7 +212,7 @@ async def _type_text(shared: SharedSession, incoming: Incoming, until: float | N
     incoming.listener.queued = True
     await shared.until_handed_back(until)
     incoming.listener.queued = False
-    shared.outcomes.check(incoming.request.command)
+    shared.deliveries.check(incoming.request.command)
     with shared.attending():
         await shared.type(text, until)
 
@@ -223,17 +223,17 @@ async def _glimpse(shared: SharedSession, incoming: Incoming) -> Answer:
     if not await shared.until_unattended(until):
         return Answer({"value": False}, (b"",))
     incoming.listener.queued = False
-    shared.outcomes.check(incoming.request.command)
+    shared.deliveries.check(incoming.request.command)
     with shared.attending(), observing(shared.engine, incoming.listener):
-        outcome = shared.outcomes.last
+        delivery = shared.deliveries.last
         try:
             text, ended = await shared.session._do(glimpse(shared.session._mine(), until))
         except asyncio.CancelledError:
-            _note_cancelled(shared, incoming, outcome)
+            _note_cancelled(shared, incoming, delivery)
             raise
     if (end := shared.engine.due) is not None:  # perhaps no client waits for it any more
-        shared.next_result(outcome, end)
-    outcome.owner = incoming.request.id
+        shared.next_result(delivery, end)
+    delivery.owner = incoming.request.id
     return Answer({"value": ended}, (text,))
 
 
@@ -343,13 +343,13 @@ def _deadline(shared: SharedSession, incoming: Incoming) -> float | None:
     return shared.session._until(request.timeout if "timeout" in request.model_fields_set else ...)
 
 
-def _deliver(shared: SharedSession, incoming: Incoming, outcome: Delivery, result: Result) -> Answer:
+def _deliver(shared: SharedSession, incoming: Incoming, delivery: Delivery, result: Result) -> Answer:
     """Deliver a result: the answer with it. If the client has gone, the result is kept for the next one that asks."""
-    result = shared.outcomes.send(outcome, result, incoming.listener.missed_by)
-    shared.engine.note_loss(outcome)
-    answer = answer_with(shared, result, outcome.name)
+    result = shared.deliveries.send(delivery, result, incoming.listener.missed_by)
+    shared.engine.note_loss(delivery)
+    answer = answer_with(shared, result, delivery.name)
     if result.runs_on:  # it may have ended meanwhile: its end is kept for a client that names it
-        answer.header["command"], outcome.owner = outcome.name, incoming.request.id
+        answer.header["command"], delivery.owner = delivery.name, incoming.request.id
     return answer
 
 
@@ -358,7 +358,7 @@ def answer_with(shared: SharedSession, result: Result, command: str) -> Answer:
     header, parts = from_result(result)
     answer: dict[str, Any] = {"result": header}
     if result.runs_on:
-        last = shared.outcomes.last
+        last = shared.deliveries.last
         answer["command"] = last.name if last.handed_back else ""
     elif unread := shared.unread(command):
         answer["unread"] = unread.decode("latin-1")
