@@ -65,6 +65,8 @@ _WAITING: Final = {
     "engine.io.loop",
     "engine.io.threads",
     "engine.kernel.proc",
+    "integrations.binding",
+    "integrations.threads",
     "integrations.toolbox",
 }
 

@@ -149,6 +149,7 @@ _EARLIER: Final = "nothing was run, as an earlier command still runs: `wait` for
 _BUSY: Final = {STILL_RUNS: _EARLIER, LATE: _EARLIER}
 
 
+@functools.cache
 def _arguments(verb: Callable[..., Awaitable[str]]) -> type[Input]:
     hints, fields = get_type_hints(verb, include_extras=True), dict[str, Any]()
     for name, one in signature(verb).parameters.items():
