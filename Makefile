@@ -25,7 +25,7 @@ SIDE_BY_SIDE := --numprocesses $(shell echo $$(($$(nproc) + 4))) --dist loadfile
 # The tests start hundreds of interpreters, and each of them would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-integrations check bench clean
+.PHONY: help demo test test-integrations check bench picture clean
 
 help:  ## say what there is
 	@echo "usage: make TARGET"
@@ -49,6 +49,9 @@ check: $(VENV)/.installed-dev  ## ruff, mypy --strict, who imports whom, who may
 
 bench: $(BENCH_VENV)/.installed-bench  ## measure against the floor and the peers (BENCH=--quick for a taste)
 	@$(BENCH_VENV)/bin/python -m benchmarks.bench $(BENCH)
+
+picture: $(BENCH_VENV)/.installed-bench  ## draw the README's picture from a real run of the demo
+	@$(BENCH_VENV)/bin/python -m benchmarks.picture
 
 clean:  ## remove what these targets made
 	@rm -rf $(VENV) $(BENCH_VENV) $(SDK_VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
