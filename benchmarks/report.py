@@ -1,4 +1,4 @@
-"""The table and the chart: printed, written beside this file, and copied into the README."""
+"""The table and the chart: printed, written beside this file, and copied into the pages that quote figures."""
 
 import re
 from collections.abc import Sequence
@@ -9,7 +9,6 @@ from benchmarks.machine import describe
 from benchmarks.measure import Contender, Row
 
 HERE = Path(__file__).parent
-README = HERE.parent / "README.md"
 MEASURED = re.compile(r"(?<=<!-- measured -->\n)[^\n]*\n(?P<said>.*?)(?=<!-- /measured -->)", re.DOTALL)
 HEADER = ("what", "ours", "against", "ratio", "bar", "holds")
 PEER_HEADER = (
@@ -61,13 +60,20 @@ def _peer(one: Contender) -> tuple[str, ...]:
 
 def write(report: str, contenders: Sequence[Contender]) -> None:
     (HERE / "results.md").write_text(report, encoding="utf-8")
-    README.write_text(quoted(README.read_text(encoding="utf-8"), report), encoding="utf-8")
+    for page in pages():
+        page.write_text(quoted(page.read_text(encoding="utf-8"), report), encoding="utf-8")
     if contenders:
         chart(contenders, HERE / "results.svg")
 
 
-def quoted(readme: str, report: str) -> str:
-    """The README with the figures of this report. The first cell of each of its table lines says which line it is."""
+def pages() -> list[Path]:
+    """The pages that quote figures: those with a place for them."""
+    written = [HERE.parent / "README.md", *sorted((HERE.parent / "docs").rglob("*.md"))]
+    return [page for page in written if MEASURED.search(page.read_text(encoding="utf-8"))]
+
+
+def quoted(page: str, report: str) -> str:
+    """The page with the figures of this report. The first cell of each of its table lines says which line it is."""
     lines = {cells[0]: f"| {' | '.join(cells)} |" for cells in map(_cells, report.splitlines()) if len(cells) > 1}
     machine = report.split("\n\n")[1]
 
@@ -75,7 +81,7 @@ def quoted(readme: str, report: str) -> str:
         said = [lines.get(_cells(line)[0], line) for line in found["said"].splitlines()]
         return "\n".join((machine, *said, ""))
 
-    return MEASURED.sub(fresh, readme)
+    return MEASURED.sub(fresh, page)
 
 
 def _cells(line: str) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 import pytest
-from documents import Block, blocks, own_daemon, read, run_bash, run_python
+from documents import Block, blocks, cells, own_daemon, read, run_bash, run_python
 
 import shellsession
 from shellsession.cli.arguments import VERBS
@@ -76,10 +76,6 @@ def test_the_readme_names_every_verb() -> None:
     verbs = [name for name, _ in inspect.getmembers(shellsession.Session, inspect.isfunction) if name[0] != "_"]
     for verb in verbs:
         assert f"`{verb}(" in _TEXT, verb
-
-
-def cells(line: str) -> list[str]:
-    return [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("|"))]
 
 
 def test_what_the_readme_says_was_measured_is_what_the_last_run_says() -> None:
