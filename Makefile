@@ -52,7 +52,7 @@ bench: $(BENCH_VENV)/.installed-bench  ## measure against the floor and the peer
 	@$(BENCH_VENV)/bin/python -m benchmarks.bench $(BENCH)
 
 docs: $(DOCS_VENV)/.installed-docs  ## build the site of docs/ in build/site, with every link checked
-	@NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/python -m mkdocs --quiet build --strict --clean
+	@NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/python -m mkdocs build --strict --clean
 
 clean:  ## remove what these targets made
 	@rm -rf $(VENV) $(BENCH_VENV) $(SDK_VENV) $(DOCS_VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

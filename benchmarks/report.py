@@ -73,13 +73,25 @@ def pages() -> list[Path]:
 
 
 def quoted(page: str, report: str) -> str:
-    """The page with the figures of this report. The first cell of each of its table lines says which line it is."""
-    lines = {cells[0]: f"| {' | '.join(cells)} |" for cells in map(_cells, report.splitlines()) if len(cells) > 1}
+    """The page with the figures of this report. A table there may have fewer lines and columns than the report's."""
+    header, rows = list[str](), dict[str, dict[str, str]]()
+    for cells in map(_cells, report.splitlines()):
+        if cells[0] in (HEADER[0], PEER_HEADER[0]):
+            header = cells
+        elif len(cells) == len(header):
+            rows[cells[0]] = dict(zip(header, cells, strict=True))
     machine = report.split("\n\n")[1]
 
     def fresh(found: re.Match[str]) -> str:
-        said = [lines.get(_cells(line)[0], line) for line in found["said"].splitlines()]
-        return "\n".join((machine, *said, ""))
+        lines, columns = [machine], list[str]()
+        for line in found["said"].splitlines():
+            cells = _cells(line)
+            if cells[0] in (HEADER[0], PEER_HEADER[0]):
+                columns = cells
+            elif (row := rows.get(cells[0])) is not None:
+                line = f"| {' | '.join(row[name] for name in columns)} |"
+            lines.append(line)
+        return "\n".join((*lines, ""))
 
     return MEASURED.sub(fresh, page)
 

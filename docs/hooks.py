@@ -10,6 +10,8 @@ from typing import Any, Final
 from shellsession.cli.arguments import VERBS, parser_of
 
 _PLACE: Final = "<!-- every verb -->"
+_CODE_IN_TABLE: Final = re.compile(r"^\|.*`.*$", re.MULTILINE)
+_CODE: Final = re.compile(r"`[^`\n]+`")
 # What a browser loads by itself; a link that a reader follows is none.
 _LOADED: Final = re.compile(
     r"""<(?:script|img|iframe|source|video|audio|embed)\b[^>]*\bsrc(?:set)?=["']?(?:https?:)?//[^>]*>"""
@@ -20,8 +22,11 @@ _LOADED: Final = re.compile(
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Return the page with a section for each verb of the command line, made from its parser."""
-    return markdown.replace(_PLACE, "\n".join(map(_section, VERBS))) if _PLACE in markdown else markdown
+    """Return the page as MkDocs reads it, with a section for each verb of the command line, made from its parser."""
+    if _PLACE in markdown:
+        markdown = markdown.replace(_PLACE, "\n".join(map(_section, VERBS)))
+    # Elsewhere a `|` in a table's code needs a backslash, which MkDocs would show.
+    return _CODE_IN_TABLE.sub(lambda row: _CODE.sub(lambda code: code[0].replace("\\|", "|"), row[0]), markdown)
 
 
 def _section(verb: str) -> str:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import pytest
 import yaml
+from benchmarks.report import quoted
 from documents import (
     TOP,
     Block,
@@ -199,12 +200,11 @@ def test_the_pages_name_every_variable_that_is_added_or_taken() -> None:
 
 @pytest.mark.parametrize("page", [page for page in _DOCS if "<!-- measured -->" in read(page)])
 def test_quoted_figures_are_those_of_the_last_run(page: str) -> None:
-    report = read("benchmarks/results.md").splitlines()
-    known = [cells(line) for line in report]
-    for measured in re.findall(r"<!-- measured -->\n(.*?)<!-- /measured -->", read(page), re.DOTALL):
-        machine, *quoted = measured.splitlines()
-        assert machine in report
-        assert [line for line in quoted if line.startswith("| ") and cells(line) not in known] == []
+    text, report = read(page), read("benchmarks/results.md")
+    assert quoted(text, report) == text
+    measured = re.findall(r"^<!-- measured -->$(.*?)^<!-- /measured -->$", text, re.DOTALL | re.MULTILINE)
+    names = {cells(line)[0] for part in measured for line in part.splitlines() if line.startswith("| ")}
+    assert names <= {cells(line)[0] for line in report.splitlines()}
 
 
 def _named_files(page: str) -> set[str]:
