@@ -7,16 +7,18 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
+from mkdocs.exceptions import PluginError
+
 from shellsession.cli.arguments import VERBS, parser_of
 
 _PLACE: Final = "<!-- every verb -->"
 _CODE_IN_TABLE: Final = re.compile(r"^\|.*`.*$", re.MULTILINE)
 _CODE: Final = re.compile(r"`[^`\n]+`")
-# What a browser loads by itself; a link that a reader follows is none.
+# What a browser loads by itself; a link that a reader follows is none. For a diagram, the theme's own script would.
 _LOADED: Final = re.compile(
     r"""<(?:script|img|iframe|source|video|audio|embed)\b[^>]*\bsrc(?:set)?=["']?(?:https?:)?//[^>]*>"""
     r"""|<link\b(?=[^>]*\brel=["']?(?:stylesheet|icon|preload|preconnect|prefetch|dns-prefetch|manifest))"""
-    r"""[^>]*\bhref=["']?(?:https?:)?//[^>]*>|(?:@import\s+|url\()["']?(?:https?:)?//[^"')]*""",
+    r"""[^>]*\bhref=["']?(?:https?:)?//[^>]*>|(?:@import\s+|url\()["']?(?:https?:)?//[^"')]*|class="mermaid\"""",
     re.IGNORECASE,
 )
 
@@ -56,6 +58,4 @@ def on_post_build(config: Any) -> None:
         f"{path.relative_to(built)}: {loaded[:200]}" for path in pages for loaded in _LOADED.findall(path.read_text())
     ]
     if found or not pages:
-        from mkdocs.exceptions import PluginError
-
         raise PluginError("the site would load from other hosts:\n" + "\n".join(found))

@@ -16,7 +16,6 @@ from typing import Any, Final
 
 import pytest
 import yaml
-from benchmarks.report import quoted
 from documents import (
     TOP,
     Block,
@@ -34,6 +33,7 @@ from documents import (
 )
 
 import shellsession
+from benchmarks.report import quoted
 from shellsession.cli.arguments import VERBS
 from shellsession.engine.bash.spawn import _DROPPED, AGENT_ENV
 from shellsession.errors import ShellSessionError
