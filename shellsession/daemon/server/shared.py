@@ -23,7 +23,7 @@ from ...engine.io.output import counted
 from ...engine.io.streams import FULL_PAUSE
 from ...engine.io.threads import drive
 from ...engine.verbs.delivery import Delivery, together
-from ...engine.verbs.ending import result as ended_with_shell
+from ...engine.verbs.results import result as ended_with_shell
 from ...errors import (
     CLOSED,
     ENDED,

@@ -31,12 +31,13 @@ from ..io.streams import FULL_PAUSE
 from ..io.threads import Steps, T
 from ..kernel import proc
 from ..kernel.signals import signals_deferred
-from . import collect, ending, submit
+from . import collect, ending, shell_end, submit
 from .call import LOOK_TERMINAL, Call, Typed
 from .collect import DEAD, IDLE, INPUT, INTERRUPT, MARK, OUTPUT, OVERFLOW, TIMED_OUT
 from .core import Core
-from .ending import HandedBack, announced, said_of, startup_failure
 from .ordinary import Ordinary
+from .results import HandedBack, answer, loss_report, startup_failure
+from .substitutions import wait_for_end
 
 _ENDINGS: Final[dict[str, tuple[Outcome, str]]] = {
     TIMED_OUT: ("timed_out", "the time limit passed"),
@@ -64,7 +65,7 @@ def guarded(core: Core, steps: Steps[T]) -> Steps[T]:
 def give_up(core: Core, shell: Shell | None) -> None:
     """Kill the shell in which the steps were waiting when they were closed. A closed generator cannot wait."""
     if core.shell is shell:  # garbage collection may close them much later, when the session has another shell
-        ending.abandon(core)
+        shell_end.abandon(core)
 
 
 def end_what_runs(core: Core) -> Steps[None]:
@@ -76,7 +77,7 @@ def end_what_runs(core: Core) -> Steps[None]:
         assert call is not None
         call.ending = call.ending or "interrupted"
         call.mute()
-        yield from ending.or_abandon(core, ending.interrupt(core, call))
+        yield from shell_end.or_abandon(core, ending.interrupt(core, call))
 
 
 def attend(
@@ -103,11 +104,11 @@ def attend(
                 continue
             core.had_children = shell.family.has_children()
             if core.had_children:
-                what = yield from ending.wait_for_end(shell, call, until)
+                what = yield from wait_for_end(shell, call, until)
         if what == MARK:
             return (yield from ending.finish(core, shell, call))
         if what == DEAD:
-            return (yield from ending.shell_died(core, call))
+            return (yield from shell_end.shell_died(core, call))
         break
     outcome, reason = _ENDINGS[what]
     policy = on_timeout or call.request.on_timeout
@@ -120,7 +121,7 @@ def attend(
     call.ending, call.reason = ("interrupted" if what == INPUT else outcome), reason
     call.delivery.withdraw()
     if policy == "kill" and what in (TIMED_OUT, IDLE):
-        return (yield from ending.kill_shell(core, call))
+        return (yield from shell_end.kill_shell(core, call))
     return (yield from ending.interrupt(core, call))
 
 
@@ -155,11 +156,11 @@ class Engine(Core):
                 yield from self._prepare(text)
             self.status, shell.lost, shell.in_hand = 0, False, False
         except GeneratorExit:
-            ending.abandon(self)
+            shell_end.abandon(self)
             raise
         except BaseException as error:
             if self.shell is not None:
-                yield from ending.or_abandon(self, ending.destroy(self))
+                yield from shell_end.or_abandon(self, shell_end.destroy(self))
             if isinstance(error, ShellUnavailable) and self.closed:
                 raise SessionClosed(IS_CLOSED) from error
             if isinstance(error, ShellUnavailable):
@@ -204,7 +205,7 @@ class Engine(Core):
             else:
                 call = yield from self._begin(request)
             came = call.delivery.result or (yield from attend(self, call, call.until))
-            result = said_of(self, call, came)
+            result = answer(self, call, came)
             self._ordinary = Ordinary.after(self, call, ordinary)
             return result
         except GeneratorExit:
@@ -267,10 +268,10 @@ class Engine(Core):
         self.abandon_last()
         self.unread = b""
         if shell.busy:  # an exception interrupted the last command where it could not be ended
-            ending.abandon(self)
+            shell_end.abandon(self)
         is_gone = shell.lost or not shell.is_ready(self.terminal_job is None)
         if self.kill_reason:  # checked after the shell: another thread sets the reason first, then kills it
-            ending.abandon(self)
+            shell_end.abandon(self)
             self._yield_to_restart()
         lost, self.lost = None if self.lost is None else self.lost.loss, None
         if lost is None and not is_gone:
@@ -281,13 +282,13 @@ class Engine(Core):
         call.not_run = True
         call.reason = GONE
         if lost is None:
-            yield from ending.shell_died(self, call)
+            yield from shell_end.shell_died(self, call)
         else:
-            call.end(announced(lost))
+            call.end(loss_report(lost))
         return call
 
     def _wait(self, call: Call, until: float | None) -> Steps[Result]:
-        return said_of(self, call, call.delivery.result or (yield from attend(self, call, until, "yield")))
+        return answer(self, call, call.delivery.result or (yield from attend(self, call, until, "yield")))
 
     # -- a command that was handed back
 
@@ -355,14 +356,14 @@ class Engine(Core):
     def restart(self) -> Steps[None]:
         """Start a new bash with the first directory and environment, and run the startup commands again."""
         self.kill_reason = ""
-        yield from ending.or_abandon(self, ending.shut_down(self, RESTARTED))
+        yield from shell_end.or_abandon(self, shell_end.shut_down(self, RESTARTED))
         self.lost = None  # no need to report a lost shell to a caller that asks for a restart
         yield from self.open()
 
     def close(self) -> Steps[None]:
         """End everything that belongs to the session. Nothing is left when this returns."""
         self.closed = True
-        yield from ending.or_abandon(self, ending.shut_down(self, CLOSED))
+        yield from shell_end.or_abandon(self, shell_end.shut_down(self, CLOSED))
 
     def close_if_idle(self, idle: float) -> Steps[None]:
         """Close the session if nothing runs in it, and nothing has for ``idle`` seconds."""

@@ -1,7 +1,7 @@
 """The fast path for ordinary commands: it types, waits for and reads a command in one short piece.
 
 The text and the options of an ordinary command change nothing about how the next one is typed, and nothing about its
-bash is unusual. All other commands take the general path (``submit``, ``verbs.attend``, ``ending``). So does a command
+bash is unusual. All other commands take the general path (``submit``, ``engine.attend``, ``ending``). So does a command
 that turns out to be unusual at its mark, with all that was read of it. Both paths type the same words and read the same
 mark.
 """
