@@ -195,7 +195,7 @@ def drain(shell: Shell, call: Call) -> list[tuple[StreamName, Stream]]:
     All that was written before the mark can be read by now.
     """
     held: list[tuple[StreamName, Stream]] = []
-    events = shell.streams.glance()
+    events = shell.streams.events()
     if shell.own_stdout in events:
         _read_own_stdout(shell, call, call.last_output)
     for name, stream in call.streams:
@@ -209,7 +209,7 @@ def drain(shell: Shell, call: Call) -> list[tuple[StreamName, Stream]]:
 
 def held_files(shell: Shell, call: Call) -> set[tuple[int, int]]:
     """Return device and inode of each stream that a process still holds, except the controlling terminal."""
-    events = shell.streams.glance()
+    events = shell.streams.events()
     streams = (stream for _, stream in call.streams if stream is not shell.terminal)
     return {stream.identity for stream in streams if not events.get(stream.fd, 0) & select.POLLHUP}
 
@@ -275,7 +275,7 @@ def _ask_for_mark_again(shell: Shell, call: Call) -> What | None:
 def _wants_input(shell: Shell, call: Call, silent: float) -> bool:
     terminal = shell.terminal.path.decode()
     # No input can be typed at the terminal that is the command's stdout.
-    others = [stream.path.decode() for _, stream in call.streams if stream.modes]
+    others = [stream.path.decode() for _, stream in call.streams if stream.is_terminal]
     # Check this first. A process that we see reading may have been woken by this input already; if we checked
     # afterwards, it might have read it by then.
     if call.terminal and shell.keyboard.has_input():

@@ -123,7 +123,7 @@ def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
     outcome: Outcome = call.ending or "exited"
     if call.ending is None and call.overflowed:  # it ended before we could end it
         outcome, call.reason = "overflow", OVERFLOWED
-    return result(call, outcome, mark.status, shell.place(mark.cwd), background=background)
+    return result(call, outcome, mark.status, shell.check_cwd(mark.cwd), background=background)
 
 
 def _is_prompt(shell: Shell, said: bytes) -> Steps[bool]:
@@ -142,9 +142,11 @@ def _why_unusable(shell: Shell, call: Call, flags: bytes) -> str:
     """Return why bash cannot run another command, or "" if it can."""
     if b"r" in flags:
         return "the shell cannot run another command: `set -r` refuses every redirection"
-    if call.framer.lost_descriptor and not shell.is_whole():
+    if call.framer.lost_descriptor and not shell.has_own_descriptors():
         return CLOSED_DESCRIPTORS
-    return "" if shell.usable() else "the shell cannot run another command: it may open too few files (`ulimit -n`)"
+    if not shell.can_redirect():
+        return "the shell cannot run another command: it may open too few files (`ulimit -n`)"
+    return ""
 
 
 def _has_children_at_prompt(shell: Shell, call: Call) -> Steps[bool]:

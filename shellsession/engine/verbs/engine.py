@@ -25,7 +25,7 @@ from ...errors import (
     StartupFailed,
 )
 from ...models import OnTimeout, Outcome, Request, Result, Stream
-from ..bash.shell import Shell
+from ..bash.shell import READY, Shell
 from ..bash.spawn import directory, handshake, spawn
 from ..io.streams import FULL_PAUSE
 from ..io.threads import Steps, T
@@ -154,7 +154,7 @@ class Engine(Core):
             yield from handshake(shell, self.options.tty, self.refuse_closed)
             for text in self.options.startup:
                 yield from self._prepare(text)
-            self.status, shell.lost, shell.in_hand = 0, False, False
+            self.status, shell.phase = 0, READY
         except GeneratorExit:
             shell_end.abandon(self)
             raise
@@ -269,7 +269,7 @@ class Engine(Core):
         self.unread = b""
         if shell.busy:  # an exception interrupted the last command where it could not be ended
             shell_end.abandon(self)
-        is_gone = shell.lost or not shell.is_ready(self.terminal_job is None)
+        is_gone = shell.phase != READY or not shell.prepare(self.terminal_job is None)
         if self.kill_reason:  # checked after the shell: another thread sets the reason first, then kills it
             shell_end.abandon(self)
             self._yield_to_restart()

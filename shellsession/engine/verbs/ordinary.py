@@ -14,7 +14,7 @@ from select import POLLHUP, POLLIN
 from typing import Final, NamedTuple, Self
 
 from ...models import OPTIONS, Request, Result, Stream as StreamName, exited
-from ..bash.shell import Shell
+from ..bash.shell import READY, Shell
 from ..io.control import fresh_nonce
 from ..io.streams import SMALL, Stream
 from ..io.threads import SOON, Wait
@@ -97,10 +97,10 @@ class Ordinary:
             or core.kill_reason
             or core.interrupt_requested
             or shell.busy
-            or shell.lost
+            or shell.phase != READY
             or len(text) > _LONGEST
             or UNUSUAL.search(text)
-            or not shell.is_ready(True)
+            or not shell.prepare(True)
         ):
             return None
         line = self._lines.get((request.tty, core.status)) or self._learn(core, request.tty)
@@ -108,7 +108,7 @@ class Ordinary:
         if not shell.streams.are_in_place(out, err):
             self._lines.clear()
             return None
-        if out.modes:
+        if out.is_terminal:
             out.restore_modes()
         nonce = fresh_nonce()
         values = (quote(text), nonce[SECRET:], nonce, nonce) if self._guarded else (quote(text), nonce, nonce)
@@ -174,7 +174,7 @@ class Ordinary:
         control.lines_taken(mark)
         core.status, shell.busy = mark.status, b""
         duration = time.monotonic() - call.started
-        delivery, result = call.delivery, exited(*output, mark.status, shell.place(mark.cwd), duration)
+        delivery, result = call.delivery, exited(*output, mark.status, shell.check_cwd(mark.cwd), duration)
         delivery.state, delivery.result = DELIVERED, result  # the caller of `run` gets it
         if call.request.on_output is not None:
             for name, data in zip(_NAMES, output, strict=True):

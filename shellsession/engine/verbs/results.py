@@ -65,7 +65,7 @@ def result(
 
 
 def answer(engine: Core, call: Call, came: Result | HandedBack) -> Result:
-    """Return what the caller gets: the final result, which is then delivered, or the new output of a command that runs."""
+    """Deliver the final result, and return it. If the command still runs, return its output since the last result."""
     if isinstance(came, Result):
         return call.delivery.deliver()
     cwd = proc.link(f"/proc/{engine.live().pid}/cwd")

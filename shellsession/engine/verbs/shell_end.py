@@ -15,7 +15,7 @@ from typing import Final
 
 from ...models import Result
 from ...text import signal_name
-from ..bash.shell import Shell
+from ..bash.shell import ABANDONED, CLOSING, READY, Shell
 from ..io.threads import Steps, T, Wait, shielded
 from ..kernel import proc
 from ..kernel.signals import kill, signals_deferred
@@ -134,7 +134,7 @@ def _how_it_ended(engine: Core, text: bytes, status: int | None, mark: Mark | No
 def retire(engine: Core, call: Call, mark: Mark) -> Steps[Result]:
     """Make the result of a command whose shell cannot run another one, and end that shell."""
     shell = engine.live()
-    cwd = shell.place(mark.cwd)
+    cwd = shell.check_cwd(mark.cwd)
     call.note_killed([shell.pid])
     yield from _end(engine, call)
     call.note_killed(_hung_up(shell, call))
@@ -155,7 +155,7 @@ def shut_down(engine: Core, why: str) -> Steps[None]:
         return
     if (yield from _is_ended_elsewhere(engine, shell)):
         return
-    shell.in_hand = True
+    shell.phase = CLOSING
     if call is not None:
         call.mute()  # the callback may still be busy with the last piece
         call.reason = why
@@ -182,7 +182,7 @@ def _is_ended_elsewhere(engine: Core, shell: Shell) -> Steps[bool]:
     """
     if engine.attended is not None:
         engine.kill_running("the program ended meanwhile")
-    elif not shell.in_hand:
+    elif shell.phase in (READY, ABANDONED):
         return False
     for _ in range(ROUNDS):
         if engine.shell is not shell:
@@ -227,7 +227,7 @@ def abandon(engine: Core) -> None:
     if shell is not None:
         shell.end()
         kill([pid for pid in shell.strays() if pid])
-        shell.lost, shell.in_hand = True, False
+        shell.phase = ABANDONED
 
 
 def _kill_all(shell: Shell, call: Call | None = None) -> Steps[None]:
@@ -238,7 +238,7 @@ def _kill_all(shell: Shell, call: Call | None = None) -> Steps[None]:
     shell.signal(signal.SIGSTOP)
     yield from _kill_below(shell, call)
     shell.signal(signal.SIGKILL)
-    shell.swept = True
+    shell.died_last = True
     for _ in range(ROUNDS):
         if shell.dead:
             return
@@ -262,7 +262,7 @@ def _kill_strays(shell: Shell, call: Call | None = None) -> Steps[None]:
             break
         yield Wait((), time.monotonic() + TICK)
     for _ in range(ROUNDS):
-        if shell.swept or not (strays := (yield from _find_strays(shell))):
+        if shell.died_last or not (strays := (yield from _find_strays(shell))):
             return
         signalled = kill(strays)
         if call is not None:

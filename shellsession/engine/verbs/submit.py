@@ -95,7 +95,7 @@ def _put(engine: Core, shell: Shell, request: Request) -> Typed:
         stream.close()
     out = shell.terminal if terminal else shell.streams.get("tty" if request.tty else "out")
     err = None if request.merge_stderr else shell.streams.get("err")
-    if out.modes and not terminal:
+    if out.is_terminal and not terminal:
         out.restore_modes()
     made = frame(engine, shell, request, nonce, out, err)
     for argument, status in _arguments(engine, shell, request):
@@ -229,7 +229,7 @@ def _why_lost(shell: Shell, call: Call, mark: Mark) -> Steps[str]:
         return BROKEN
     is_silent = call.stdout.total == call.stderr.total == 0
     complains = any(map(call.framer.complains_of, (b"/dev/null", *(stream.path for _, stream in call.streams))))
-    return _STARVED if mark.status == 1 and is_silent and complains and not shell.has_room() else ""
+    return _STARVED if mark.status == 1 and is_silent and complains and not shell.has_free_descriptors() else ""
 
 
 def _takes_our_words(shell: Shell) -> Steps[bool]:
