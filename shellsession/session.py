@@ -15,8 +15,8 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Self
 
 from .base import CALLBACK_RUNS, LOOK_PATIENCE, Base
-from .engine.io.background import Waiter, is_owned
 from .engine.io.threads import Poller, Steps, T, drive
+from .engine.io.waiter import Waiter, is_owned
 from .engine.verbs.call import LARGE
 from .engine.verbs.engine import RestartPending
 from .engine.verbs.expect import expect, late

@@ -13,7 +13,7 @@ import pytest
 from system import descendants, wait_until, with_argument
 
 from shellsession import InvalidRequest, Session, ShellUnavailable
-from shellsession.engine.io.control import Control
+from shellsession.engine.io.control_socket import ControlSocket
 from shellsession.engine.wire import Framer
 
 Make = Callable[..., Session]
@@ -236,7 +236,7 @@ def test_what_is_no_bash_is_a_clear_error(new_session: Make, tmp_path: Path, tex
 def test_the_last_words_of_who_read_nothing_are_heard() -> None:
     """The kernel tells of what it left unread first: ECONNRESET, once."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    control, framer = Control(ours), Framer(b"nonce")
+    control, framer = ControlSocket(ours), Framer(b"nonce")
     control.send(b"typed to it")
     theirs.send(b"I am no bash")
     theirs.close()

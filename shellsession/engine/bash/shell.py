@@ -20,7 +20,7 @@ from typing import Final, Literal
 from ptyprocess import PtyProcess
 
 from ...errors import FORKED, SandboxUnavailable, SessionClosed, ShellUnavailable
-from ..io.control import Control
+from ..io.control_socket import ControlSocket
 from ..io.streams import CHUNK, MANY_READS, Keyboard, Stream, Streams, get_modes, set_size, slave_path
 from ..kernel import activity, proc
 from ..kernel.family import Family, Orphans
@@ -102,7 +102,7 @@ class Shell:
         self.pid: int = process.pid
         self._child: int = process.pid  # the process that we reap: bash itself, unless that is sandboxed
         self._root = ""  # the path at which bash's file system is visible here
-        self.control = Control(control)
+        self.control = ControlSocket(control)
         self.own_stdout = own_stdout  # bash's own stdout: commands have another, only traps write here
         self.prompt = b""  # what bash is known to print on its own stderr before it reads a line: PS1
         self.noise = b""  # what it printed after the last command, which may be its prompt

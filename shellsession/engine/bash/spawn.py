@@ -26,7 +26,7 @@ from ptyprocess import PtyProcess
 from ...errors import NO_PROCESS, InvalidRequest, LimitReached, SandboxUnavailable, ShellUnavailable
 from ...options import Options, absolute
 from ...sandbox import USABLE, command_line
-from ..io.control import fresh_nonce
+from ..io.nonce import fresh_nonce
 from ..io.streams import open_terminal
 from ..io.threads import Steps, Wait
 from ..kernel import activity, family, vfork
@@ -376,7 +376,7 @@ def handshake(shell: Shell, tty: bool, refuse_closed: Callable[[], None]) -> Ste
         if data == b"":
             message = framer.noise.decode("utf-8", "replace").strip()
             raise shell.launch.failed(message)
-    shell.control.lines_taken(framer.mark)
+    shell.control.note_mark(framer.mark)
     if shell.launch.is_sandboxed:
         shell.find_bash()
         shell.streams.prepare(tty)

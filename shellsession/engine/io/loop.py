@@ -1,4 +1,4 @@
-"""Waiting on an asyncio loop: the counterparts of ``threads`` and ``background``.
+"""Waiting on an asyncio loop: the counterparts of ``threads``, ``drainer``, ``waiter`` and ``alarm``.
 
 ``LoopPoller`` and ``adrive`` run steps in a task. ``LoopDrainer`` reads the output of background jobs, ``LoopWaiter``
 lets a task wait for a call that another task is in, and ``LoopAlarm`` is a timer. ``to_its_end`` awaits a cleanup even
@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ...models import Result
-from .background import DRAINER
+from .drainer import DRAINER
 from .threads import SOON, Poller, Ready, Steps, T, Wait
 
 if TYPE_CHECKING:

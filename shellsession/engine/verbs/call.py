@@ -3,7 +3,7 @@
 A ``Call`` lasts from the moment a command is typed until its result is made. A ``Job`` holds the processes that a call
 left running, and the streams that they still hold. Its output is bounded like any output, and a reader always reads it.
 
-Law: no method of a reader is called while a job's lock is held (see ``background.Drainer``).
+Law: no method of a reader is called while a job's lock is held (see ``drainer.Drainer``).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Job(AnyJob):
         self.number = next(_NUMBERS)
         self.pids = tuple(pids)
         self._started = {pid: proc.start_time(pid) for pid in pids}
-        self._lock = threading.RLock()  # reentrant: see background.Drainer
+        self._lock = threading.RLock()  # reentrant: see drainer.Drainer
         self._open: dict[int, tuple[Stream, Capture, Callable[[], None]]] = {}  # the last stops the reader
         self._captures: dict[str, Capture] = {}
         self._lent = -1

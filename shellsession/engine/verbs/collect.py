@@ -17,7 +17,7 @@ from typing import Final, Literal
 
 from ...models import Stream as StreamName
 from ..bash.shell import Shell
-from ..io.control import fresh_nonce
+from ..io.nonce import fresh_nonce
 from ..io.streams import CHUNK, SMALL, Stream
 from ..io.threads import SOON, Steps, Wait
 from ..kernel.activity import at_terminal
@@ -120,7 +120,7 @@ def take_words(shell: Shell, call: Call, data: bytes | None) -> bool:
         call.control_closed = True
     elif data and (mark := call.framer.mark) is not None:
         # If we asked for the mark again while it was on its way, bash has yet to read the lines of those questions.
-        call.stolen = shell.control.lines_taken(mark) > _LINES_PER_QUESTION * call.idle_looks
+        call.stolen = shell.control.note_mark(mark) > _LINES_PER_QUESTION * call.idle_looks
         return True
     return False
 
@@ -318,7 +318,7 @@ def ask(shell: Shell, line: bytes, patience: float = 1.0) -> Steps[bytes | None]
         data = shell.control.read(framer) if (yield Wait((shell.control.fd,), until)) else b""
         if data == b"" or (framer.mark is None and time.monotonic() >= until):
             return None
-    shell.control.lines_taken(framer.mark)
+    shell.control.note_mark(framer.mark)
     return framer.noise_without_prompts
 
 
@@ -327,7 +327,7 @@ class UnattendedReader:
 
     def __init__(self, call: Call, terminal: Stream, reader: Reader) -> None:
         self._call, self._terminal, self._reader = call, terminal, reader
-        self._lock = threading.RLock()  # reentrant: see background.Drainer
+        self._lock = threading.RLock()  # reentrant: see drainer.Drainer
         self.stopped = False
         self.thread = 0  # the thread that runs the callback now; it cannot use the session
         self._reads = [(stream.fd, partial(self._read, name, stream)) for name, stream in call.streams]

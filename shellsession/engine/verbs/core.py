@@ -16,8 +16,8 @@ from ...models import Request, Result, State
 from ...options import Options
 from ..bash.shell import Shell
 from ..bash.spawn import environment
-from ..io.background import DRAINER
-from ..io.control import fresh_nonce
+from ..io.drainer import DRAINER
+from ..io.nonce import fresh_nonce
 from ..kernel import proc
 from ..wire import names_builtins, runs_unseen
 from .call import Call, Job, Reader

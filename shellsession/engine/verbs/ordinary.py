@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Self
 
 from ...models import OPTIONS, Request, Result, Stream as StreamName, exited
 from ..bash.shell import READY, Shell
-from ..io.control import fresh_nonce
+from ..io.nonce import fresh_nonce
 from ..io.streams import SMALL, Stream
 from ..io.threads import SOON, Wait
 from ..wire import LONG_READS, READ_MAX, SECRET, UNUSUAL, plain_mark, quote
@@ -159,7 +159,7 @@ class Ordinary:
             or mark.thrown
             or mark.doubtful
             or mark.flags != self._flags
-            or mark.line != control.line + control.typed
+            or mark.line != control.last_line + control.lines_sent
             or shell.family.has_children()
         ):
             take_words(shell, call, said)
@@ -171,7 +171,7 @@ class Ordinary:
                 if data:
                     call.feed(name, data, call.last_output)
             return None
-        control.lines_taken(mark)
+        control.note_mark(mark)
         core.status, shell.busy = mark.status, b""
         duration = time.monotonic() - call.started
         delivery, result = call.delivery, exited(*output, mark.status, shell.check_cwd(mark.cwd), duration)

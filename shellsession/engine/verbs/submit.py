@@ -13,7 +13,7 @@ from typing import Final
 
 from ...models import TTY, Request, Stream as StreamName
 from ..bash.shell import Shell
-from ..io.control import fresh_nonce
+from ..io.nonce import fresh_nonce
 from ..io.output import spills_of
 from ..io.streams import Stream
 from ..io.threads import Steps
@@ -107,7 +107,7 @@ def _put(engine: Core, shell: Shell, request: Request) -> Typed:
         streams += (("stderr", err),)
     if not terminal and engine.terminal_job is None:
         streams += (("stdout", shell.terminal),)  # what is written to /dev/tty
-    return Typed(lines, nonce, streams, made.grouped, len(lines) <= shell.control.piece)
+    return Typed(lines, nonce, streams, made.grouped, len(lines) <= shell.control.read_size)
 
 
 def frame(engine: Core, shell: Shell, request: Request, nonce: bytes, out: Stream, err: Stream | None) -> Frame:
