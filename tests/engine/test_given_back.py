@@ -21,8 +21,8 @@ from system import PATIENCE, descendants, wait_until
 import shellsession
 from shellsession import TTY, AsyncSession, Session
 from shellsession.engine.bash import watcher as runtime
+from shellsession.engine.bash.files import Files
 from shellsession.engine.bash.shell import Shell
-from shellsession.engine.bash.watcher import Files
 from shellsession.engine.io.streams import Stream, Streams
 from shellsession.engine.kernel import signals
 from shellsession.engine.verbs import shell_end

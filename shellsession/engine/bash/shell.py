@@ -25,8 +25,9 @@ from ..io.streams import CHUNK, MANY_READS, Keyboard, Stream, Streams, get_modes
 from ..kernel import activity, proc
 from ..kernel.family import Family, Orphans
 from ..kernel.signals import kill
-from . import watcher
-from .watcher import Files, Guard, Slot
+from . import cgroups
+from .files import Files
+from .watcher import Guard, Slot
 
 _NO_NAMESPACE: Final = ("unshare: ", "namespace", "uid map", "not permitted")
 _HINT: Final = (
@@ -369,7 +370,7 @@ class Shell:
         with ExitStack() as steps:  # in reverse order; each runs even if another one fails
             steps.callback(self._guard.close_slot, self.slot)
             for directory in self.launch.groups:
-                steps.callback(watcher.remove, directory)
+                steps.callback(cgroups.remove, directory)
             steps.callback(self.files.close)
             steps.callback(self._close_terminal)
             steps.callback(self._close_descriptors)

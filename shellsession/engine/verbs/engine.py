@@ -26,7 +26,7 @@ from ...errors import (
 )
 from ...models import OnTimeout, Outcome, Request, Result, Stream
 from ..bash.shell import READY, Shell
-from ..bash.spawn import directory, handshake, spawn
+from ..bash.spawn import first_directory, handshake, spawn
 from ..io.streams import FULL_PAUSE
 from ..io.threads import Steps, T
 from ..kernel import proc
@@ -351,7 +351,7 @@ class Engine(Core):
     def refuse_restart(self) -> None:
         """Raise if no new shell can start. A restart calls this first: the old shell is better than none."""
         self.refuse_closed()
-        directory(self.options.cwd)  # raises if it is gone meanwhile
+        first_directory(self.options.cwd)  # raises if it is gone meanwhile
 
     def restart(self) -> Steps[None]:
         """Start a new bash with the first directory and environment, and run the startup commands again."""
