@@ -31,7 +31,7 @@ from ..io.streams import open_terminal
 from ..io.threads import Steps, Wait
 from ..kernel import activity, family, vfork
 from ..kernel.signals import SIGNALS, changed
-from ..wire import Framer, version_line
+from ..wire import MarkFinder, version_line
 from . import cgroups, seccomp
 from .confine import bash_script, sandbox_facts, sandbox_limits
 from .shell import Launch, Shell
@@ -363,25 +363,25 @@ def handshake(shell: Shell, tty: bool, refuse_closed: Callable[[], None]) -> Ste
 
     Raises ShellUnavailable, and the error of ``refuse_closed`` if another thread has closed the session.
     """
-    framer = Framer(fresh_nonce())
-    shell.control.send(shell.launch.prelude + BOOTSTRAP + version_line(framer.nonce))
+    finder = MarkFinder(fresh_nonce())
+    shell.control.send(shell.launch.prelude + BOOTSTRAP + version_line(finder.nonce))
     if not shell.launch.is_sandboxed:
         shell.streams.prepare(tty)  # for the first command, while bash starts
     until = time.monotonic() + _PATIENCE
-    while framer.mark is None:
+    while finder.mark is None:
         refuse_closed()
         if not (yield Wait((shell.control.fd,), until)):
             raise ShellUnavailable(f"bash did not answer within {_PATIENCE:.0f} s: is the machine overloaded?")
-        data = shell.control.read(framer)
+        data = shell.control.read(finder)
         if data == b"":
-            message = framer.noise.decode("utf-8", "replace").strip()
+            message = finder.noise.decode("utf-8", "replace").strip()
             raise shell.launch.failed(message)
-    shell.control.note_mark(framer.mark)
+    shell.control.note_mark(finder.mark)
     if shell.launch.is_sandboxed:
         shell.find_bash()
         shell.streams.prepare(tty)
-    if framer.mark.status < _OLDEST:
-        major, minor = divmod(framer.mark.status, 100)
+    if finder.mark.status < _OLDEST:
+        major, minor = divmod(finder.mark.status, 100)
         raise ShellUnavailable(f"bash {major}.{minor} is too old: pass bash=<path> of bash 4.4 or newer")
-    shell.version = framer.mark.status
+    shell.version = finder.mark.status
     shell.control.identify(shell.version)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import struct
 
-from ..wire import LONG_READS, READ_MAX, SHORT_READ, Framer, Mark
+from ..wire import LONG_READS, READ_MAX, SHORT_READ, Mark, MarkFinder
 from .streams import MANY_READS
 
 # A struct ucred: PID, UID and GID.
@@ -51,8 +51,8 @@ class ControlSocket:
         self._bash = self._sender
         self.read_size = READ_MAX if version >= LONG_READS else SHORT_READ
 
-    def read(self, framer: Framer) -> bytes | None:
-        """The next message: None if there is none now, b"" if bash has closed its end. ``framer`` looks for the mark.
+    def read(self, finder: MarkFinder) -> bytes | None:
+        """The next message: None if there is none now, b"" if bash has closed its end. ``finder`` looks for the mark.
 
         Only a mark from bash itself counts. Its children can have its descriptors (`( ... ) &`, `cmd <&10`), read our
         lines, and send the mark in its place. The kernel names the sender (SO_PASSCRED). A process with CAP_SYS_ADMIN
@@ -60,7 +60,7 @@ class ControlSocket:
         """
         data = self.receive()
         if data:
-            framer.feed(data, self.is_bash)
+            finder.feed(data, self.is_bash)
         return data
 
     def receive(self) -> bytes | None:

@@ -29,7 +29,7 @@ from ..io.streams import Stream
 from ..kernel import activity, proc
 from ..kernel.family import Family
 from ..kernel.signals import kill
-from ..wire import Framer
+from ..wire import MarkFinder
 from .delivery import Delivery
 
 if TYPE_CHECKING:
@@ -307,7 +307,7 @@ class Call:
     has_output = False
     own_stdout_closed = False  # bash has closed its own stdout
     dialogue: Dialogue | None = None
-    framer = _Made(lambda call: Framer(call.nonce, call.prompt))
+    finder = _Made(lambda call: MarkFinder(call.nonce, call.prompt))
     stdout = _Made(lambda call: call.fresh_capture("stdout"))
     stderr = _Made(lambda call: call.fresh_capture("stderr"))
     own_output = _Made(lambda call: call.fresh_capture())  # what was printed on bash's own stdout
@@ -346,7 +346,7 @@ class Call:
 
     def typed_as(self, typed: Typed) -> None:
         """Note that it was typed again: it has another mark and other streams now."""
-        self.typed, self.nonce, self.framer = typed, typed.nonce, Framer(typed.nonce, self.prompt)
+        self.typed, self.nonce, self.finder = typed, typed.nonce, MarkFinder(typed.nonce, self.prompt)
 
     @property
     def streams(self) -> tuple[tuple[StreamName, Stream], ...]:

@@ -21,7 +21,7 @@ from ..io.nonce import fresh_nonce
 from ..io.streams import CHUNK, SMALL, Stream
 from ..io.threads import SOON, Steps, Wait
 from ..kernel.activity import at_terminal
-from ..wire import Framer, mark_line
+from ..wire import MarkFinder, mark_line
 from .call import LOOK_PLAIN, LOOK_TERMINAL, Call, Reader
 
 What = Literal["mark", "dead", "timed_out", "idle", "input", "overflow", "output", "interrupt"]
@@ -72,7 +72,7 @@ def pump(shell: Shell, call: Call, until: float | None) -> Steps[What]:
 
     Once ``call.ending`` is set, only the mark, the death of bash and the moment ``until`` count.
     """
-    if call.framer.mark is not None:
+    if call.finder.mark is not None:
         return MARK
     now = time.monotonic()
     control = shell.control.fd
@@ -115,10 +115,10 @@ def _read_control(shell: Shell, call: Call) -> bool:
 def take_words(shell: Shell, call: Call, data: bytes | None) -> bool:
     """Process what was read from the control socket. Returns True once the mark is complete."""
     if data:
-        call.framer.feed(data, shell.control.is_bash)
+        call.finder.feed(data, shell.control.is_bash)
     if data == b"":
         call.control_closed = True
-    elif data and (mark := call.framer.mark) is not None:
+    elif data and (mark := call.finder.mark) is not None:
         # If we asked for the mark again while it was on its way, bash has yet to read the lines of those questions.
         call.stolen = shell.control.note_mark(mark) > _LINES_PER_QUESTION * call.idle_looks
         return True
@@ -264,7 +264,7 @@ def _ask_for_mark_again(shell: Shell, call: Call) -> What | None:
     call.idle_looks += 1
     call.look_at = time.monotonic() + LOOK_PLAIN
     if call.idle_looks <= _QUESTIONS:
-        shell.control.send(mark_line(call.framer.nonce))
+        shell.control.send(mark_line(call.finder.nonce))
     else:
         call.reason = BROKEN
         call.note_killed([shell.pid])
@@ -310,16 +310,16 @@ def _wants_input(shell: Shell, call: Call, silent: float) -> bool:
 
 def ask(shell: Shell, line: bytes, patience: float = 1.0) -> Steps[bytes | None]:
     """Make an idle bash run ``line``. Returns what bash printed, or None if it gave no mark within ``patience``."""
-    framer = Framer(fresh_nonce(), shell.prompt)
-    shell.control.send(b"\n" + line + mark_line(framer.nonce))
+    finder = MarkFinder(fresh_nonce(), shell.prompt)
+    shell.control.send(b"\n" + line + mark_line(finder.nonce))
     shell.continue_stopped()
     until = time.monotonic() + patience
-    while framer.mark is None:
-        data = shell.control.read(framer) if (yield Wait((shell.control.fd,), until)) else b""
-        if data == b"" or (framer.mark is None and time.monotonic() >= until):
+    while finder.mark is None:
+        data = shell.control.read(finder) if (yield Wait((shell.control.fd,), until)) else b""
+        if data == b"" or (finder.mark is None and time.monotonic() >= until):
             return None
-    shell.control.note_mark(framer.mark)
-    return framer.noise_without_prompts
+    shell.control.note_mark(finder.mark)
+    return finder.noise_without_prompts
 
 
 class UnattendedReader:

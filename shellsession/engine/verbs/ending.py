@@ -16,7 +16,7 @@ from ..io.streams import Stream
 from ..io.threads import Steps, Wait
 from ..kernel import proc
 from ..kernel.signals import kill, signals_deferred
-from ..wire import GUARDS, is_blank, one_of
+from ..wire import GUARDS, is_blank, repeated
 from . import collect
 from .call import Call, Job, remembered
 from .collect import DEAD, MARK
@@ -84,7 +84,7 @@ def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
 
     ``engine.had_children`` says whether bash has children now.
     """
-    mark = call.framer.mark
+    mark = call.finder.mark
     assert mark is not None
     flags = mark.flags
     engine.withdraw_last()
@@ -100,7 +100,7 @@ def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
     engine.had_children = engine.had_children and (yield from _has_children_at_prompt(shell, call))
     held = collect.drain(shell, call)
     engine.echoes = echoes = not _TRACING.isdisjoint(flags)
-    said = call.framer.noise_before_mark if call.framer.has_noise else b""
+    said = call.finder.noise_before_mark if call.finder.has_noise else b""
     if said and not (echoes or call.ending or call.own_output.total) and (yield from _is_prompt(shell, said)):
         said = b""
     noise = call.own_output.total > 0 or said != b""
@@ -131,7 +131,7 @@ def _is_prompt(shell: Shell, said: bytes) -> Steps[bool]:
 
     That needs the same output after two commands in a row: a prompt that changes each time is noise.
     """
-    before, shell.noise = shell.noise, one_of(said)
+    before, shell.noise = shell.noise, repeated(said)
     if shell.noise and shell.noise == before and not (yield from is_traced(shell)):
         shell.prompt = shell.noise
         return True
@@ -142,7 +142,7 @@ def _why_unusable(shell: Shell, call: Call, flags: bytes) -> str:
     """Return why bash cannot run another command, or "" if it can."""
     if b"r" in flags:
         return "the shell cannot run another command: `set -r` refuses every redirection"
-    if call.framer.lost_descriptor and not shell.has_own_descriptors():
+    if call.finder.lost_descriptor and not shell.has_own_descriptors():
         return CLOSED_DESCRIPTORS
     if not shell.can_redirect():
         return "the shell cannot run another command: it may open too few files (`ulimit -n`)"
@@ -193,7 +193,7 @@ def interrupt(engine: Core, call: Call) -> Steps[Result]:
     """End the command and everything it started, and make its result. Keep the shell if possible."""
     shell = engine.live()
     # After the mark only process substitutions are left, and no shell needs an interrupt.
-    what = MARK if call.framer.mark is not None else (yield from Escalation(shell, call).run())
+    what = MARK if call.finder.mark is not None else (yield from Escalation(shell, call).run())
     if what == MARK:
         return (yield from _settle(engine, call))
     if what == DEAD:

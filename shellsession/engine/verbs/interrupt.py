@@ -351,7 +351,7 @@ class Escalation:
         what = yield from collect.pump(shell, call, max(until, time.monotonic() + _ANSWER))
         if what in (MARK, DEAD):
             return what
-        more = PROMPT if call.framer.noise == _LEFT else _TRAP if self._is_at_a_trap() else 0.0
+        more = PROMPT if call.finder.noise == _LEFT else _TRAP if self._is_at_a_trap() else 0.0
         return (yield from collect.pump(shell, call, time.monotonic() + more))
 
     def _is_at_a_trap(self) -> bool:

@@ -62,7 +62,7 @@ class Ordinary:
     @classmethod
     def after(cls, core: Core, call: Call, before: Self | None) -> Self | None:
         """Return the fast path after that call, or None while something about the shell is unusual."""
-        shell, mark = core.shell, call.framer.mark
+        shell, mark = core.shell, call.finder.mark
         if (
             shell is None
             or mark is None

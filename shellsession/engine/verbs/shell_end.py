@@ -59,7 +59,7 @@ def shell_died(engine: Core, call: Call) -> Steps[Result]:
     collect.drain(shell, call)
     # A bash that lost its descriptors ends with 1. With another status the text ended it, and the mark is not bash's.
     mark = _final_mark(call) if status == 1 else None
-    if not engine.prompt_speaks and call.framer.mark is None:
+    if not engine.prompt_speaks and call.finder.mark is None:
         take_own_output(call)
     call.note_killed(_hung_up(shell, call))
     call.reason = call.reason or engine.kill_reason or _how_it_ended(engine, call.request.command, status, mark)
@@ -79,11 +79,11 @@ def _final_mark(call: Call) -> Mark | None:
     If the command closed bash's own descriptors, bash prints the mark there and then ends.
     """
     capture = call.stdout if call.request.merge_stderr else call.stderr
-    said = capture.cut_after(b": " + NOWHERE + call.framer.nonce + b" ") if call.framer.nonce else b""
+    said = capture.cut_after(b": " + NOWHERE + call.finder.nonce + b" ") if call.finder.nonce else b""
     if not said:
         return None
     capture.cut_line()
-    return call.framer.feed(said)
+    return call.finder.feed(said)
 
 
 def take_own_output(call: Call) -> None:
@@ -94,9 +94,9 @@ def take_own_output(call: Call) -> None:
         call.feed("stdout", data, now)
     call.stdout.omit(omitted)
     errors = call.stdout if call.request.merge_stderr else call.stderr
-    if data := call.framer.noise_before_mark:
+    if data := call.finder.noise_before_mark:
         call.feed("stdout" if call.request.merge_stderr else "stderr", data, now)
-        errors.omit(call.framer.trimmed)
+        errors.omit(call.finder.trimmed)
 
 
 def _hung_up(shell: Shell, call: Call) -> list[int]:

@@ -18,7 +18,18 @@ from ..io.output import spills_of
 from ..io.streams import Stream
 from ..io.threads import Steps
 from ..kernel import activity, proc
-from ..wire import READ_MAX, SOURCE, WAYS, Frame, Framer, Mark, from_file, leaving, named_descriptors, quote
+from ..wire import (
+    READ_MAX,
+    SOURCE,
+    SPELLING_COUNT,
+    Frame,
+    Mark,
+    MarkFinder,
+    from_file,
+    leaving,
+    named_descriptors,
+    quote,
+)
 from .call import Call, Typed
 from .collect import BROKEN, STOLEN, ask
 from .core import NEVER, Core
@@ -171,9 +182,9 @@ def _redirections(shell: Shell, request: Request, out: Stream) -> bytes:
 
 def is_plain(call: Call) -> bool:
     """Return whether our line ran beyond doubt."""
-    mark = call.framer.mark
+    mark = call.finder.mark
     assert mark is not None
-    return not (mark.skipped or mark.broken or mark.doubtful or call.stolen or call.framer.has_noise)
+    return not (mark.skipped or mark.broken or mark.doubtful or call.stolen or call.finder.has_noise)
 
 
 def must_retype(engine: Core, call: Call) -> Steps[bool]:
@@ -181,16 +192,16 @@ def must_retype(engine: Core, call: Call) -> Steps[bool]:
 
     Also returns True if the shell can run nothing any more: it is killed, and the caller waits for its end.
     """
-    mark, shell = call.framer.mark, engine.live()
+    mark, shell = call.finder.mark, engine.live()
     assert mark is not None
     if lost := (yield from _why_lost(shell, call, mark)):
         call.reason, call.not_run = lost, lost != BROKEN
         call.note_killed([shell.pid])
         shell.signal(signal.SIGKILL)
-        call.framer = Framer(call.framer.nonce + b"x")  # a mark that is still on its way must not count
+        call.finder = MarkFinder(call.finder.nonce + b"x")  # a mark that is still on its way must not count
         return True
     if mark.skipped:  # the name that runs the text is hidden by a function, or disabled
-        engine.spelling = (engine.spelling + 1) % WAYS
+        engine.spelling = (engine.spelling + 1) % SPELLING_COUNT
     elif not call.begun and _is_something_gone(shell, call):  # our files were removed since we last checked
         for stream in shell.streams:
             engine.forget_fd(stream.fd)
@@ -220,15 +231,15 @@ def leave_stdin(shell: Shell, call: Call) -> None:
 
 def _why_lost(shell: Shell, call: Call, mark: Mark) -> Steps[str]:
     """Return why the shell can run nothing any more, or "". Unless it is BROKEN, this text did not run either."""
-    if mark.skipped and call.retyped >= WAYS - 1:
+    if mark.skipped and call.retyped >= SPELLING_COUNT - 1:
         return _UNREACHABLE
     if call.stolen and not mark.thrown:  # SIGINT makes bash forget lines that it has read
         # If we asked for the mark a second time, the text may have run, unless bash reads text and mark at once.
         return STOLEN if call.typed.in_one or not call.idle_looks else BROKEN
-    if mark.broken or (mark.doubtful and call.framer.has_noise and not (yield from _takes_our_words(shell))):
+    if mark.broken or (mark.doubtful and call.finder.has_noise and not (yield from _takes_our_words(shell))):
         return BROKEN
     is_silent = call.stdout.total == call.stderr.total == 0
-    complains = any(map(call.framer.complains_of, (b"/dev/null", *(stream.path for _, stream in call.streams))))
+    complains = any(map(call.finder.complains_of, (b"/dev/null", *(stream.path for _, stream in call.streams))))
     return _STARVED if mark.status == 1 and is_silent and complains and not shell.has_free_descriptors() else ""
 
 
@@ -248,4 +259,4 @@ def _is_something_gone(shell: Shell, call: Call) -> bool:
     """
     gone = [stream.path for _, stream in call.streams if stream.inode and not stream.in_place()]
     gone += [path for path in map(shell.files.path, ("text", "stdin")) if not os.path.lexists(path)]
-    return any(call.framer.complains_of(path) for path in gone)
+    return any(call.finder.complains_of(path) for path in gone)
