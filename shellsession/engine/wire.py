@@ -194,18 +194,10 @@ class Frame(NamedTuple):
         costs 5 us; a separate question would cost a round trip. A check afterwards would come too late: the text itself
         may have disabled the name.
         """
-        run = b"%b -- %b" % (eval_words(self.spelling), argument)  # the text may begin with a dash
-        # Not `builtin exec`: its redirections end with the command.
-        reserving = b"".join(b"\\exec %d</dev/null; " % number for number in self.reserved)
-        if self.grouped:
-            run = (b"! ( %b ) %b %b" if self.isolated else b"{ ! %b; } %b %b") % (run, self.redirections, self.errors)
-        elif self.isolated:
-            run, reserving = b"! ( %b%b %b ) %b" % (reserving, run, self.errors, self.redirections), b""
-        else:
-            run = b"! %b %b %b" % (run, self.redirections, self.errors)
-        dialect, prologue = _NEW if self.version >= LONG_READS else _OLD, reserving
-        run += dialect.suffix
+        dialect = _NEW if self.version >= LONG_READS else _OLD
+        prologue, run = self._run(argument)
         prologue += _set_status(self.setter, status, _prefix(self.spelling)) if status else b""
+        run += dialect.suffix
         if dialect is _NEW and not (self.guarded or self.spelling):
             return b"%b%b\n%b" % (prologue or b"((1)); ", run, mark_line(self.nonce, _STATUSES, self.nounset))
         # A command that has read this word could print it. It cannot fake the two statuses that are left here. After a
@@ -217,6 +209,18 @@ class Frame(NamedTuple):
         words = GUARDS[self.spelling], prologue, run, skipped, mark
         lines = b" %b; then %b%b; elif ((1)); then %b; fi\n%b" % words
         return b"if" + b" " * ((-len(lines) - 2) % dialect.alignment) + lines
+
+    def _run(self, argument: bytes) -> tuple[bytes, bytes]:
+        """Return what reserves the descriptors before the text, and what runs the text with its redirections."""
+        # Not `builtin exec`: its redirections end with the command.
+        reserving = b"".join(b"\\exec %d</dev/null; " % number for number in self.reserved)
+        run = b"%b -- %b" % (eval_words(self.spelling), argument)  # the text may begin with a dash
+        if self.grouped:
+            words = b"! ( %b ) %b %b" if self.isolated else b"{ ! %b; } %b %b"
+            return reserving, words % (run, self.redirections, self.errors)
+        if self.isolated:  # the subshell reserves its own
+            return b"", b"! ( %b%b %b ) %b" % (reserving, run, self.errors, self.redirections)
+        return reserving, b"! %b %b %b" % (run, self.redirections, self.errors)
 
 
 def eval_words(spelling: int) -> bytes:

@@ -288,9 +288,9 @@ class Call:
     control_closed = False  # bash has closed its control socket
     stolen = False  # something else has read what was typed
     killed: tuple[int, ...] = ()
-    hung: Set[int] = frozenset()  # streams that no process holds at the moment (POLLHUP)
-    hung_until = 0.0
-    idle_looks = 0
+    hung_up: Set[int] = frozenset()  # streams that no process holds at the moment (POLLHUP)
+    hung_up_until = 0.0
+    mark_requests = 0
     readers: Set[int] = frozenset()  # the processes that read the terminal at the last check
     not_run = False  # the shell was gone before it was typed, or something else read its lines
     fault: BaseException | None = None  # what a callback raised outside of a verb
@@ -410,9 +410,9 @@ class Call:
         """Note that it has ended, with this result."""
         self.delivery.end(result)
         if self.request.stdin or self.request.on_output is not None:
-            self.let_go()
+            self.release()
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Drop the callback and the stdin: the command is over."""
         self.mute()
         self.forget_stdin()

@@ -84,8 +84,8 @@ def pump(shell: Shell, call: Call, until: float | None) -> Steps[What]:
         if time.monotonic() >= quick:  # endless output on the control socket must not defeat the deadline
             break
     while True:
-        urgent, output = _listening(shell, call, now)
-        ready = yield Wait(urgent, _wake(call, until, now), output=output)
+        urgent, output = _descriptors(shell, call, now)
+        ready = yield Wait(urgent, _next_moment(call, until, now), output=output)
         shell.refuse_forked()
         now = time.monotonic()
         if ready:
@@ -109,18 +109,18 @@ def pump(shell: Shell, call: Call, until: float | None) -> Steps[What]:
 
 
 def _read_control(shell: Shell, call: Call) -> bool:
-    return take_words(shell, call, shell.control.receive())
+    return take_message(shell, call, shell.control.receive())
 
 
-def take_words(shell: Shell, call: Call, data: bytes | None) -> bool:
-    """Process what was read from the control socket. Returns True once the mark is complete."""
+def take_message(shell: Shell, call: Call, data: bytes | None) -> bool:
+    """Process what ``ControlSocket.receive`` has returned. Returns True once the mark is complete."""
     if data:
         call.finder.feed(data, shell.control.is_bash)
     if data == b"":
         call.control_closed = True
     elif data and (mark := call.finder.mark) is not None:
         # If we asked for the mark again while it was on its way, bash has yet to read the lines of those questions.
-        call.stolen = shell.control.note_mark(mark) > _LINES_PER_QUESTION * call.idle_looks
+        call.stolen = shell.control.note_mark(mark) > _LINES_PER_QUESTION * call.mark_requests
         return True
     return False
 
@@ -134,7 +134,7 @@ def _read_own_stdout(shell: Shell, call: Call, now: float) -> None:
         call.last_output = now
 
 
-def _listening(shell: Shell, call: Call, now: float) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _descriptors(shell: Shell, call: Call, now: float) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the urgent descriptors (mark, end of bash, wake-up) and those of the output."""
     fds = [] if call.control_closed else [shell.control.fd]
     if shell.pidfd >= 0:
@@ -148,17 +148,17 @@ def _listening(shell: Shell, call: Call, now: float) -> tuple[tuple[int, ...], t
 
 def open_streams(call: Call, now: float) -> list[int]:
     """Return the descriptors of the streams that may be read now."""
-    if call.hung and now >= call.hung_until:
-        call.hung = frozenset()
-    return [] if call.paused else [stream.fd for _, stream in call.streams if stream.fd not in call.hung]
+    if call.hung_up and now >= call.hung_up_until:
+        call.hung_up = frozenset()
+    return [] if call.paused else [stream.fd for _, stream in call.streams if stream.fd not in call.hung_up]
 
 
-def _wake(call: Call, until: float | None, now: float) -> float:
+def _next_moment(call: Call, until: float | None, now: float) -> float:
     moment = min(call.look_at, call.idle_at)
     if until is not None:
         moment = min(moment, until)
-    if call.hung:
-        moment = min(moment, call.hung_until)
+    if call.hung_up:
+        moment = min(moment, call.hung_up_until)
     return moment
 
 
@@ -166,7 +166,7 @@ def read_streams(shell: Shell, call: Call, now: float | None = None) -> None:
     """Read what all streams have now; at most one portion of each, so that endless output does not block here."""
     now = time.monotonic() if now is None else now
     for name, stream in call.streams:
-        if call.paused or stream.fd in call.hung:
+        if call.paused or stream.fd in call.hung_up:
             continue
         pieces, taken = list[bytes](), 0
         while taken < _PORTION and (data := stream.read()):
@@ -175,13 +175,13 @@ def read_streams(shell: Shell, call: Call, now: float | None = None) -> None:
             if len(data) < _FULL:
                 break
         if pieces:  # a terminal gives 4 KiB at a time: a callback gets all of them together
-            deliver(call, name, stream is shell.terminal, b"".join(pieces), now)
+            add_output(call, name, stream is shell.terminal, b"".join(pieces), now)
         if data == b"":
-            call.hung |= {stream.fd}
-            call.hung_until = now + _HUNG_PAUSE
+            call.hung_up |= {stream.fd}
+            call.hung_up_until = now + _HUNG_PAUSE
 
 
-def deliver(call: Call, name: StreamName, from_terminal: bool, data: bytes, now: float) -> None:
+def add_output(call: Call, name: StreamName, from_terminal: bool, data: bytes, now: float) -> None:
     """Add data from one of the command's streams to its output."""
     # The output of a call with pipes has no place for what a program prints to the terminal. That of a call with a
     # terminal shows what a person would see.
@@ -219,7 +219,7 @@ def _drain_one(shell: Shell, call: Call, name: StreamName, stream: Stream) -> bo
     taken = 0
     while taken < _DRAIN_MAX and (data := stream.read(SMALL if taken < SMALL else CHUNK)):
         taken += len(data)
-        deliver(call, name, stream is shell.terminal, data, call.last_output)
+        add_output(call, name, stream is shell.terminal, data, call.last_output)
     return data != b""
 
 
@@ -250,7 +250,7 @@ def _look(shell: Shell, call: Call, now: float) -> What | None:
     if call.ending is None and silent >= first and _wants_input(shell, call, silent):
         if not call.control_closed and _read_control(shell, call):  # that was bash, returning to its prompt
             return MARK
-        call.hung = frozenset()  # bash may have opened a stream only now, to print its question there
+        call.hung_up = frozenset()  # bash may have opened a stream only now, to print its question there
         read_streams(shell, call, now)  # the question may have come since we waited
         return INPUT
     return None
@@ -261,9 +261,9 @@ def _ask_for_mark_again(shell: Shell, call: Call) -> What | None:
 
     If two questions bring no mark, kill the shell.
     """
-    call.idle_looks += 1
+    call.mark_requests += 1
     call.look_at = time.monotonic() + LOOK_PLAIN
-    if call.idle_looks <= _QUESTIONS:
+    if call.mark_requests <= _QUESTIONS:
         shell.control.send(mark_line(call.finder.nonce))
     else:
         call.reason = BROKEN
@@ -346,7 +346,7 @@ class UnattendedReader:
             if data:
                 self.thread = threading.get_ident()
                 try:
-                    deliver(self._call, name, stream is self._terminal, data, time.monotonic())
+                    add_output(self._call, name, stream is self._terminal, data, time.monotonic())
                 except BaseException as error:
                     # The callback failed. The next verb raises the exception in the caller's own thread.
                     self._call.mute()

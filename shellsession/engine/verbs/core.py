@@ -57,7 +57,7 @@ class Core:
         self.forget_fd: Callable[[int], None] = lambda fd: None  # before a descriptor gets another reader
         self.on_close: Callable[[], None] = lambda: None
         self.callback_tasks: set[object] = set()  # tasks in an awaited callback of a running command
-        self.unattended: UnattendedReader | None = None  # reads a command that was handed back, between two verbs
+        self.unattended_reader: UnattendedReader | None = None  # between two verbs, of a command that was handed back
         self.attended: Call | None = None  # the command that the current verb waits on
         self.interrupt_requested = False  # another thread wants the next attended command ended
         self.idle_since = time.monotonic()  # when the last command ended
@@ -110,8 +110,8 @@ class Core:
     def go_on(self, call: Call, fault: BaseException | None = None) -> None:
         """Read the output again. ``fault``: what the callback raised; the next verb raises it."""
         call.paused, call.fault, call.last_output = False, call.fault or fault, time.monotonic()
-        if self.unattended is not None:
-            self.unattended.read_on()
+        if self.unattended_reader is not None:
+            self.unattended_reader.read_on()
         if self.shell is not None:
             self.shell.wake()
 
@@ -139,13 +139,13 @@ class Core:
         Returns False if a callback still runs at the moment ``until``. The end of the session waits for a callback only
         briefly: it may be the end of the program.
         """
-        if (reader := self.unattended) is not None:
+        if (reader := self.unattended_reader) is not None:
             if not reader.stop(time.monotonic() + _CALLBACK_PATIENCE if self.closed else until):
                 if not self.closed:
                     return False
                 reader.abandon()
-            if self.unattended is reader:  # otherwise another verb has begun and ended meanwhile
-                self.unattended = None
+            if self.unattended_reader is reader:  # otherwise another verb has begun and ended meanwhile
+                self.unattended_reader = None
         return True
 
     def leave_unattended(self) -> None:
@@ -154,12 +154,12 @@ class Core:
         If the verb never began, the old reader still runs. A command whose output a consumer iterates over has none.
         """
         call, shell = self.handed_back, self.shell
-        if self.unattended is not None and not self.unattended.stopped:
+        if self.unattended_reader is not None and not self.unattended_reader.stopped:
             return
         if call is not None and shell is not None and call.pieces is None:
             for _, stream in call.streams:
                 self.forget_fd(stream.fd)
-            self.unattended = reader = UnattendedReader(call, shell.terminal, self.reader)
+            self.unattended_reader = reader = UnattendedReader(call, shell.terminal, self.reader)
             # Stored first: if Ctrl-C came in between, an unknown reader would read the output of the next command.
             reader.read_on()
 
@@ -269,7 +269,7 @@ class Core:
 
     def disown(self) -> None:
         """In a forked child: give up the shell, so that every verb refuses. The parent's descriptors stay open."""
-        self.is_parents, self.unattended = True, None
+        self.is_parents, self.unattended_reader = True, None
         if (shell := self.shell) is not None:
             shell.is_parents = True
             self.parents_shell, self.shell = shell, None

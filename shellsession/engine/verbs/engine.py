@@ -49,8 +49,8 @@ _ENDINGS: Final[dict[str, tuple[Outcome, str]]] = {
 }
 
 
-def guarded(core: Core, steps: Steps[T]) -> Steps[T]:
-    """Run the steps, and end the command if they raise (Ctrl-C, a cancelled task, a callback that fails)."""
+def end_on_error(core: Core, steps: Steps[T]) -> Steps[T]:
+    """Run the steps. If they raise (Ctrl-C, a cancelled task, a callback that fails), end the command."""
     shell = core.shell
     try:
         return (yield from steps)
@@ -100,7 +100,7 @@ def attend(
             shell.wake()
         what = yield from collect.pump(shell, call, until)
         if what == MARK:
-            if not submit.is_plain(call) and (yield from submit.must_retype(core, call)):
+            if not submit.ran_beyond_doubt(call) and (yield from submit.must_retype(core, call)):
                 continue
             core.had_children = shell.family.has_children()
             if core.had_children:
@@ -179,7 +179,7 @@ class Engine(Core):
         request = Request(text, tty=False, timeout=self.options.timeout)
         self.note_traps(request)
         call = self.last = submit.start(self, self.live(), request)
-        came = yield from guarded(self, attend(self, call, call.until))
+        came = yield from end_on_error(self, attend(self, call, call.until))
         if call.ending is None:  # a thread that waits gets this result only if it has ended the startup command itself
             self.attended = None
         assert isinstance(came, Result)  # a command without the terminal is not handed back here
@@ -218,7 +218,7 @@ class Engine(Core):
     def follow(self, request: Request) -> Steps[Call]:
         """Start a command whose caller takes the output piece by piece, with ``next_pieces``."""
         yield from self._ready()
-        call = yield from guarded(self, self._begin(request))
+        call = yield from end_on_error(self, self._begin(request))
         call.pieces = []
         if call.delivery.result is None:
             call.delivery.hand_back()
@@ -233,7 +233,7 @@ class Engine(Core):
             return
         call.following, call.has_output = True, False
         try:
-            yield from guarded(self, attend(self, call, until, on_timeout))
+            yield from end_on_error(self, attend(self, call, until, on_timeout))
         finally:
             call.following = False
 
@@ -247,7 +247,7 @@ class Engine(Core):
         """End a command whose consumer has left, unless it has ended already or is being ended."""
         call.delivery.abandon()
         if call.delivery.runs_on and not self.closed:
-            yield from guarded(self, self._interrupt(call))
+            yield from end_on_error(self, self._interrupt(call))
 
     def _drop_left(self) -> Steps[None]:
         """End a command whose consumer has left. With asyncio that does not show when it happens."""
@@ -296,7 +296,7 @@ class Engine(Core):
         """Wait until the running command ends or waits for input, or until the moment passes."""
         yield from self._drop_left()
         call = self.running("wait for", ended_too=True)
-        return (yield from guarded(self, self._wait(call, until)))
+        return (yield from end_on_error(self, self._wait(call, until)))
 
     def poll(self) -> Steps[Result]:
         """Return the output since the last result, without waiting."""
@@ -315,7 +315,7 @@ class Engine(Core):
         call = self.running("send to")
         if not call.terminal:
             raise InvalidRequest("the running command was not given the terminal: run it with stdin=TTY")
-        yield from guarded(self, self._type(call, data, until))
+        yield from end_on_error(self, self._type(call, data, until))
         call.look_every, call.look_at = LOOK_TERMINAL, time.monotonic() + LOOK_TERMINAL
 
     def _type(self, call: Call, data: bytes, until: float | None) -> Steps[None]:
@@ -337,7 +337,7 @@ class Engine(Core):
         call = self.running("interrupt", ended_too=True)
         # An earlier wait on it may have ended it already.
         if call.delivery.runs_on:
-            yield from guarded(self, self._interrupt(call))
+            yield from end_on_error(self, self._interrupt(call))
         return call.delivery.deliver()
 
     def _interrupt(self, call: Call) -> Steps[None]:
@@ -391,7 +391,7 @@ class Engine(Core):
 
         It must not use ``shell.dead``, which reaps bash: the exit status is for the thread that is in a verb.
         """
-        shell, reader = self.shell, self.unattended
+        shell, reader = self.shell, self.unattended_reader
         if shell is None or call.pieces is not None or call.paused or (reader is not None and reader.thread):
             return False
         if not proc.alive(shell.pid):

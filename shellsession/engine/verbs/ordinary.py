@@ -20,7 +20,7 @@ from ..io.streams import SMALL, Stream
 from ..io.threads import SOON, Wait
 from ..wire import LONG_READS, READ_MAX, SECRET, UNUSUAL, plain_mark, quote
 from .call import Call, Typed
-from .collect import QUICK, take_words
+from .collect import QUICK, take_message
 from .core import NEVER, ONCE, Core
 from .delivery import DELIVERED
 from .submit import frame
@@ -162,11 +162,11 @@ class Ordinary:
             or mark.line != control.last_line + control.lines_sent
             or shell.family.has_children()
         ):
-            take_words(shell, call, said)
+            take_message(shell, call, said)
             return None
         output, is_whole = _drain(shell, line.out, line.err)
         if not is_whole or max(map(len, output)) > call.request.limits.max_output:
-            take_words(shell, call, said)
+            take_message(shell, call, said)
             for name, data in zip(_NAMES, output, strict=True):
                 if data:
                     call.feed(name, data, call.last_output)
@@ -180,7 +180,7 @@ class Ordinary:
             for name, data in zip(_NAMES, output, strict=True):
                 if data:
                     call.call_back(name, data)
-            call.let_go()
+            call.release()
         return result
 
 

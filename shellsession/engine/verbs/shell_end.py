@@ -223,7 +223,7 @@ def abandon(engine: Core) -> None:
     shell = engine.shell
     engine.withdraw_last()
     if engine.last is not None:
-        engine.last.let_go()
+        engine.last.release()
     if shell is not None:
         shell.end()
         kill([pid for pid in shell.strays() if pid])

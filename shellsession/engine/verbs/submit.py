@@ -69,7 +69,7 @@ def start(engine: Core, shell: Shell, request: Request) -> Call:
         shell.control.send(_TO_FOREGROUND)
     try:
         modes = shell.keyboard.cook(request.echo) if terminal else shell.terminal.modes
-        typed = _put(engine, shell, request)
+        typed = _prepare(engine, shell, request)
         call = engine.last = Call(request, typed, older, modes, spills_of(request.limits), shell.prompt)
         _send(shell, typed)
     except BaseException:
@@ -97,8 +97,8 @@ def _send(shell: Shell, typed: Typed) -> None:
     shell.control.send(typed.lines)
 
 
-def _put(engine: Core, shell: Shell, request: Request) -> Typed:
-    """Return how the command is to be typed. The files and streams that bash opens for it exist by then."""
+def _prepare(engine: Core, shell: Shell, request: Request) -> Typed:
+    """Make the files and streams that bash opens for the command, and return how to type it."""
     terminal, nonce = request.stdin is TTY, fresh_nonce()
     for stream in shell.streams.misplaced():
         engine.forget_fd(stream.fd)
@@ -152,7 +152,7 @@ def _arguments(engine: Core, shell: Shell, request: Request) -> Iterator[tuple[b
     """Yield arguments for the text, each with the status to set before it: the best first, the shortest last."""
     text, status = request.command, engine.status
     if b"\\" in text:
-        text = _ended(text)
+        text = _end_last_line(text)
     if engine.spelling == SOURCE:
         yield quote(shell.files.write("text", text)), status
         return
@@ -161,11 +161,8 @@ def _arguments(engine: Core, shell: Shell, request: Request) -> Iterator[tuple[b
     yield from_file(shell.files.write("text", text), text, status, engine.spelling), 0
 
 
-def _ended(text: bytes) -> bytes:
-    """End the last line of the text, as Enter does.
-
-    An interactive bash ends if the text of `eval` ends in a continued line.
-    """
+def _end_last_line(text: bytes) -> bytes:
+    """End a continued last line, as Enter does: an interactive bash ends if the text of `eval` ends in one."""
     if text.endswith(b"\\") and _OPEN_END.search(text):
         text += b"\n"
     return text + b"\n" if text.rstrip(b" \t").endswith(b"\\\n") else text
@@ -180,8 +177,8 @@ def _redirections(shell: Shell, request: Request, out: Stream) -> bytes:
     return b"0<%b 1>%b" % (source, out.word)
 
 
-def is_plain(call: Call) -> bool:
-    """Return whether our line ran beyond doubt."""
+def ran_beyond_doubt(call: Call) -> bool:
+    """Return whether our own line ran beyond doubt, and the text with it."""
     mark = call.finder.mark
     assert mark is not None
     return not (mark.skipped or mark.broken or mark.doubtful or call.stolen or call.finder.has_noise)
@@ -211,7 +208,7 @@ def must_retype(engine: Core, call: Call) -> Steps[bool]:
     shell.read_own_stdout()  # the guard's `declare` named the function
     call.own_output.take()
     call.retyped += 1
-    typed = _put(engine, shell, call.request)
+    typed = _prepare(engine, shell, call.request)
     call.typed_as(typed)
     _send(shell, typed)
     return True
@@ -235,7 +232,7 @@ def _why_lost(shell: Shell, call: Call, mark: Mark) -> Steps[str]:
         return _UNREACHABLE
     if call.stolen and not mark.thrown:  # SIGINT makes bash forget lines that it has read
         # If we asked for the mark a second time, the text may have run, unless bash reads text and mark at once.
-        return STOLEN if call.typed.in_one or not call.idle_looks else BROKEN
+        return STOLEN if call.typed.in_one or not call.mark_requests else BROKEN
     if mark.broken or (mark.doubtful and call.finder.has_noise and not (yield from _takes_our_words(shell))):
         return BROKEN
     is_silent = call.stdout.total == call.stderr.total == 0
