@@ -29,7 +29,7 @@ class Drainer:
         """Call ``read`` whenever the descriptor is readable, until it returns False.
 
         Returns False if no thread or descriptor is available. Then nobody reads: the writing processes block, and the
-        session goes on. ``calls_back`` matters only to ``LoopDrainer``.
+        session goes on. ``calls_back``: ``read`` may call the user back; only ``LoopDrainer`` asks.
         """
         with self._lock:
             if self._wake is None and not self._start():

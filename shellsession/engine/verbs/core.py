@@ -26,11 +26,10 @@ from .delivery import DELIVERED, Delivery
 
 # A DEBUG trap, or a file that may have one.
 _MAY_DEBUG: Final = (b"debug", b"source", b". ")
-# When to check that the name which runs a text is still the builtin: once after a text that runs code which it does not
-# show, and always after a text that names the builtins.
+# When to check that the name which runs a text is still the builtin.
 NEVER: Final = 0
-ONCE: Final = 1
-ALWAYS: Final = 2
+ONCE: Final = 1  # before the next text, as the last one has run code that it does not show
+ALWAYS: Final = 2  # from now on, as a text has named the builtins
 # How many seconds the end of a session waits for a callback.
 _CALLBACK_PATIENCE: Final = 1.0
 
@@ -70,12 +69,14 @@ class Core:
         self.setter = b"s" + fresh_nonce()[:8]  # the name of the function that sets `$?` (see Frame)
         self.had_children = False  # bash had children when the last command ended; an idle bash gets no new ones
         self.left: Mapping[int, int] = {}  # what commands had left running by then (see Family.present)
-        self.guard = ONCE  # when to check the name that runs a text
+        self.guard = ONCE  # when to check that the name which runs a text is still the builtin
         self.spelling = 0  # that name: an index into wire.SPELLINGS
         self.prompt_speaks = False  # something prints at the prompt: PROMPT_COMMAND, a DEBUG trap, `set -x`
         self.errexit = False  # `set -e` is on
         self.echoes = False  # `set -x`, `-v` or `-T` is on
-        self.traced = False  # `set -x`, `-v` or a DEBUG trap would print our words in a group; set if a trap may run
+        # `set -x`, `-v` or a DEBUG trap is on, so the next command gets no group: they would print our words in it. Asked
+        # only where it could get one.
+        self.traced = False
         self.trapping = False  # a command of this shell has named traps: later ones may run them
         self.debugging = False  # such a command may have set a DEBUG trap
         self.functions_trap = False  # `set -T` is on: a function of ours would run the user's RETURN trap
