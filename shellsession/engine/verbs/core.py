@@ -74,8 +74,8 @@ class Core:
         self.prompt_speaks = False  # something prints at the prompt: PROMPT_COMMAND, a DEBUG trap, `set -x`
         self.errexit = False  # `set -e` is on
         self.echoes = False  # `set -x`, `-v` or `-T` is on
-        # `set -x`, `-v` or a DEBUG trap is on. They would print our words in a group, so the next command gets none. Asked
-        # only where it could get one.
+        # `set -x`, `-v` or a DEBUG trap is on. They would print our words in a group, so the next command gets none.
+        # Asked only where it could get one.
         self.traced = False
         self.trapping = False  # a command of this shell has named traps: later ones may run them
         self.debugging = False  # such a command may have set a DEBUG trap
