@@ -89,7 +89,8 @@ class Poller:
         poll = self._polls.get((read, write)) or self._new_poll(read, write)
         while True:
             left = _ENDLESS if until is None else until - time.monotonic()
-            ready = dict(poll.poll(max(0.0, min(left, _LONGEST) * 1000)))  # in ms; poll rounds up, so never ends early
+            milliseconds = min(left, _LONGEST) * 1000
+            ready = dict(poll.poll(max(0, -int(-milliseconds // 1))))  # rounded up, so that no wait ends early
             if ready or left <= _LONGEST:
                 break
         if spin:

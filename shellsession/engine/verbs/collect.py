@@ -273,13 +273,20 @@ def _ask_for_mark_again(shell: Shell, call: Call) -> What | None:
 
 
 def _wants_input(shell: Shell, call: Call, silent: float) -> bool:
-    terminal = shell.terminal.path.decode()
-    # No input can be typed at the terminal that is the command's stdout.
-    others = [stream.path.decode() for _, stream in call.streams if stream.is_terminal]
+    """Return whether the command waits for input from the terminal. ``silent``: for so long it has printed nothing."""
     # Check this first. A process that we see reading may have been woken by this input already; if we checked
     # afterwards, it might have read it by then.
     if call.terminal and shell.keyboard.has_input():
         return False  # typed and not read yet, so the command will continue
+    seen = _seen_at_terminal(shell, call)
+    return _reads(call, seen) or (silent >= _POLL_SILENCE and _polls_for_input(shell, call, seen))
+
+
+def _seen_at_terminal(shell: Shell, call: Call) -> dict[int, str]:
+    """Return what bash and the processes of the command do at the terminal, as ``at_terminal`` names it."""
+    terminal = shell.terminal.path.decode()
+    # No input can be typed at the terminal that is the command's stdout.
+    others = [stream.path.decode() for _, stream in call.streams if stream.is_terminal]
     pids = [shell.pid, *shell.family.newer(call.older)]
     seen = {pid: at_terminal(pid, terminal, others) for pid in pids}
     # A process may also read bash's own input, which never has anything for it. One case is a trap's command after
@@ -288,7 +295,11 @@ def _wants_input(shell: Shell, call: Call, silent: float) -> bool:
     at_ours = {pid for pid in pids if at_terminal(pid, terminal, ours) == "reads"}
     if shell.idle():
         at_ours.discard(shell.pid)
-    seen.update(dict.fromkeys(at_ours, "reads"))
+    return seen | dict.fromkeys(at_ours, "reads")
+
+
+def _reads(call: Call, seen: dict[int, str]) -> bool:
+    """Return whether a process of the command reads the terminal."""
     # If the command was given the terminal, its background processes may be stopped at it. Otherwise nothing may read
     # it at all, and a stopped process counts as well.
     wanting = ("reads",) if call.terminal else ("reads", "stopped")
@@ -299,7 +310,12 @@ def _wants_input(shell: Shell, call: Call, silent: float) -> bool:
         return True
     if readers:
         call.look_every, call.look_at = LOOK_PLAIN, time.monotonic() + LOOK_PLAIN
-    if silent < _POLL_SILENCE or not ({"polls", "hidden"} & set(seen.values())):
+    return False
+
+
+def _polls_for_input(shell: Shell, call: Call, seen: dict[int, str]) -> bool:
+    """Return whether a process that polls the terminal, or hides what it does, probably waits for input there."""
+    if not {"polls", "hidden"} & set(seen.values()):
         return False
     if shell.keyboard.modes() != call.modes:  # it has switched echo or line mode off, so it asks for input
         return True
