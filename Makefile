@@ -13,6 +13,7 @@ VENV := .venv
 # What a peer of the benchmarks pulls in (plugins, other versions) must never enter a test run.
 BENCH_VENV := .venv-bench
 SDK_VENV := .venv-integrations
+DOCS_VENV := .venv-docs
 BIN := $(VENV)/bin
 INSTALL := -m pip install --quiet --disable-pip-version-check
 
@@ -25,7 +26,7 @@ SIDE_BY_SIDE := --numprocesses $(shell echo $$(($$(nproc) + 4))) --dist loadfile
 # The tests start hundreds of interpreters, and each of them would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-integrations check bench picture clean
+.PHONY: help demo test test-integrations check bench picture docs clean
 
 help:  ## say what there is
 	@echo "usage: make TARGET"
@@ -53,9 +54,12 @@ bench: $(BENCH_VENV)/.installed-bench  ## measure against the floor and the peer
 picture: $(BENCH_VENV)/.installed-bench  ## draw the README's picture from a real run of the demo
 	@$(BENCH_VENV)/bin/python -m benchmarks.picture
 
+docs: $(DOCS_VENV)/.installed-docs  ## build the site of docs/ in build/site, with every link checked
+	@NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/python -m mkdocs build --strict --clean
+
 clean:  ## remove what these targets made
-	@rm -rf $(VENV) $(BENCH_VENV) $(SDK_VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	@find shellsession tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	@rm -rf $(VENV) $(BENCH_VENV) $(SDK_VENV) $(DOCS_VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@find shellsession tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # A stamp is written last, so an interrupted installation is done again.
 %/.made:
@@ -85,6 +89,10 @@ clean:  ## remove what these targets made
 
 %/.installed-integrations: pyproject.toml %/.made
 	@$*/bin/python $(INSTALL) --editable '.[dev,integrations]'
+	@touch $@
+
+%/.installed-docs: pyproject.toml %/.made
+	@$*/bin/python $(INSTALL) --editable '.[docs]'
 	@touch $@
 
 .PRECIOUS: %/.made

@@ -5,7 +5,7 @@
     Session.run --> Request --> engine.verbs --> [ bash: terminal + FIFOs ] --> engine.wire --> Result
                     (models)    types it           engine.bash owns it          the mark        (models)
 
-The public names, loaded when first used, so that a program pays only for what it uses. What the README does not name
+The public names, loaded when first used, so that a program pays only for what it uses. What the pages do not name
 may change in any release.
 """
 

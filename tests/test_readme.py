@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -39,21 +38,3 @@ def test_the_command_line_does_what_its_comments_say() -> None:
 def test_the_configuration_is_json() -> None:
     (block,) = blocks("README.md", "json")
     assert json.loads(block.text)["mcpServers"]["shell"]["command"] == "shellsession"
-
-
-def cells(line: str) -> list[str]:
-    return [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("|"))]
-
-
-@pytest.mark.parametrize("page", ["README.md"])
-def test_the_figures_are_those_of_the_last_run(page: str) -> None:
-    """A page may leave out lines and columns of the report."""
-    report = read("benchmarks/results.md").splitlines()
-    known = [set(cells(line)) for line in report if line.startswith("|")]
-    measured = re.search(r"<!-- measured -->\n(.*?)<!-- /measured -->", read(page), re.DOTALL)
-    assert measured is not None
-    machine, *quoted = measured[1].splitlines()
-    assert machine in report
-    lines = [set(cells(line)) for line in quoted if line.startswith("| ")]
-    assert len(lines) > 4
-    assert [line for line in lines if not any(line <= row for row in known)] == []
