@@ -435,7 +435,7 @@ class _Bound(Generic[P]):
         """The request as it may run, and the question to ask first, if any. Raises PolicyRefused."""
         if self._policy is None:
             return request, None
-        verdict = self._policy.judge(request)
+        verdict = self._policy.judge(request, self._pwd)
         if not verdict.question or self._policy.confirm is None:
             return verdict.request, None
         agent = self._agent()
