@@ -10,7 +10,7 @@ import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Final, Protocol
 
     class Ended(Protocol):
@@ -142,6 +142,15 @@ def _drawn(line: str) -> str:
                 at = end
     shown = " " * first + "".join(cells[first:])
     return shown.rstrip(" ") if "\x1d" in line or "\x1e" in line else shown
+
+
+def edited(data: bytes, omitted: int, cut: int, edit: Callable[[str], str]) -> tuple[bytes, int, int]:
+    """Output after an edit of its text: bytes, how many are missing, and where. What a gap splits is edited apart."""
+    if not omitted:
+        return edit(data.decode("utf-8", "replace")).encode("utf-8", "replace"), 0, 0
+    parts = _around(data, cut)
+    head, tail = (edit(part.decode("utf-8", "replace")).encode("utf-8", "replace") for part in parts)
+    return head + tail, omitted + len(data) - sum(map(len, parts)), len(head)
 
 
 def fitted(data: bytes, omitted: int, cut: int, room: int, cleaned: bool = True) -> str:

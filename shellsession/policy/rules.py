@@ -10,18 +10,18 @@ import inspect
 import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from typing import Any, Final
 
-from ..errors import InvalidRequest, ShellSessionError
+from ..errors import InvalidRequest, PolicyRefused
 from ..models import Request, check_flag, check_seconds, to_bytes
+from ..redact import Pattern, Redact, as_data, from_data
 from .commands import Analysis, analyze, one_line
 from .grammar import UNKNOWN
 from .programs import base_name, subcommands
 from .secrets import Secrets, secret_values
 
-Pattern = str | re.Pattern[str]
 UNCONFIRMED: Final = "it was not confirmed"
 _COROUTINE: Final = (
     "confirm is a coroutine function, which only an async tool can call: bind the tool to AsyncSession or AsyncAgents"
@@ -36,10 +36,7 @@ _WILDS: Final = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
 _ALWAYS: Final = re.compile(r"/dev/(?:null|tty|stdout|stderr|fd/[0-9]+)")
 
 
-class PolicyRefused(ShellSessionError):
-    """The policy refuses this command. Nothing was run; the message says why."""
-
-    code = "policy_refused"
+_LISTS: Final = ("deny", "deny_commands", "allow", "write", "hide_prefixes", "hide_names", "hide_values", "secrets")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +142,10 @@ class Policy:
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
             raise InvalidRequest(f"max_command is a number of bytes, 1 or more, or None for no limit, not {size!r}")
         for name in ("hide_names", "hide_values"):
-            object.__setattr__(self, name, tuple(_compiled(name, one) for one in getattr(self, name)))
+            object.__setattr__(self, name, [_compiled(name, one) for one in getattr(self, name)])
+        for name in _LISTS:  # in one form: two policies with the same rules are equal
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, tuple(getattr(self, name)))
         if self._reads:
             analyze("")  # raises if the parser is missing
 
@@ -157,6 +157,29 @@ class Policy:
     def _writable(self) -> Sequence[str] | None:
         """The files that redirections may write; None if that is not judged."""
         return () if self.write is None and self.strict and self.allow is not None else self.write
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the rules that are set, as values for JSON. Raises InvalidRequest for a policy with ``confirm``."""
+        if self.confirm is not None:
+            raise InvalidRequest("a policy with confirm= cannot be written as data, as a function cannot: leave it out")
+        given = {one.name: (getattr(self, one.name), one.default) for one in fields(self)}
+        return {
+            name: [as_data(one) for one in value] if name in _LISTS and value is not None else value
+            for name, (value, default) in given.items()
+            if value != default
+        }
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Policy:
+        """Return the policy from which ``to_dict`` made this. Raises InvalidRequest."""
+        known = {one.name for one in fields(cls)} - {"confirm"}
+        if unknown := sorted(map(str, given.keys() - known)):
+            raise InvalidRequest(f"a policy as data has no {', '.join(unknown)}: it has {', '.join(sorted(known))}")
+        rules: dict[str, Any] = {**given}
+        for name in _LISTS:
+            if isinstance(given.get(name), list):
+                rules[name] = [from_data(name, one) for one in given[name]]
+        return cls(**rules)
 
     def check(self, request: Request, agent: str = "", cwd: str = "") -> Request:
         """Return the request as it may run, with its time limit. For sessions without a tool:
@@ -264,12 +287,12 @@ class Policy:
             or any(_compiled("", pattern).search(value) for pattern in self.hide_values)
         )
 
-    def known_secrets(self, *environs: Mapping[str, str]) -> Secrets:
-        """The secrets to mask in results and logs, for these environments."""
+    def known_secrets(self, *environs: Mapping[str, str], redact: Redact = False) -> Secrets:
+        """The secrets to mask in results and logs, for these environments. ``redact``: see ``Session``."""
         if not self.mask_secrets:
-            return Secrets({}, named=self.secrets)
+            return Secrets({}, named=self.secrets, redact=redact)
         hidden = [value for environ in environs for name, value in environ.items() if self._hides(name, value)]
-        return Secrets({}, [*hidden, *chain.from_iterable(map(secret_values, environs))], self.secrets)
+        return Secrets({}, [*hidden, *chain.from_iterable(map(secret_values, environs))], self.secrets, redact)
 
 
 def ask(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:

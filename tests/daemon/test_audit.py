@@ -21,7 +21,8 @@ from hypothesis import given, strategies as st
 from shellsession import Result
 from shellsession.daemon.server.audit import KEPT, Audit, default_path, read
 from shellsession.daemon.server.log import PrivateFile
-from shellsession.policy.secrets import MASK, Secrets
+from shellsession.policy.secrets import Secrets
+from shellsession.redact import MASK
 
 log = audits.log
 FULL = "/dev/full"

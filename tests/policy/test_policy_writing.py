@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from policies import verdict
 
-from shellsession import Agents, InvalidRequest
+from shellsession import Agents, InvalidRequest, PolicyRefused
 from shellsession.contracts import spec
 from shellsession.models import Request
-from shellsession.policy.rules import Policy, PolicyRefused
+from shellsession.policy.rules import Policy
 
 _POLICY = Policy(write=["/work/*.log", "/work/out/**"])
 
