@@ -261,6 +261,8 @@ def ending(result: Ended) -> str:
     match result.outcome:
         case "exited":
             said = status(result.exit_code) if result.exit_code else ""
+            if said and result.reason:
+                said += f", {result.reason}"
             return said if result.state_kept else f"{said or 'exit status 0'}; {kept}"
         case "running":
             return f"still running after {seconds} s"

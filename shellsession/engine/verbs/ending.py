@@ -24,6 +24,7 @@ from typing import Final, Literal
 
 from ...errors import GONE
 from ...models import Outcome, Result, Stream as StreamName
+from ...sandbox import size_text
 from ...text import signal_name
 from ..bash.shell import Shell
 from ..io.streams import Stream
@@ -260,7 +261,12 @@ def shell_died(engine: Core, call: Call) -> Steps[Result]:
     if not engine.prompt_speaks and call.framer.mark is None:
         take_own_output(call)
     call.note_killed(_hung_up(shell, call))
-    call.reason = call.reason or engine.kill_reason or _how_it_ended(engine, call.request.command, status, mark)
+    call.reason = (
+        call.reason
+        or engine.kill_reason
+        or _memory_kill(engine, shell, status)
+        or _how_it_ended(engine, call.request.command, status, mark)
+    )
     if call.ending is None and status is not None and status < 0:
         call.signal = -status
     code = None if status is None else 128 - status if status < 0 else status
@@ -295,6 +301,18 @@ def _hung_up(shell: Shell, call: Call) -> list[int]:
         capture = call.stdout if call.request.merge_stderr else call.stderr
         known += map(int, _NOTICE.findall(capture.peek()[0]))
     return [pid for pid in known if not proc.alive(pid)]
+
+
+def _memory_kill(engine: Core, shell: Shell, status: int | None) -> str:
+    """Return in words that the memory limit of the sandbox has cost a process; "" if it has not.
+
+    If the status does not show a SIGKILL, it may have been any process of the session, also a job.
+    """
+    sandbox = engine.options.sandbox
+    if sandbox is None or sandbox.memory_bytes is None or not shell.lost_to_memory():
+        return ""
+    killed = "killed" if status in (-signal.SIGKILL, 128 + signal.SIGKILL) else "a process of the session was killed"
+    return f"{killed}: memory limit {size_text(sandbox.memory_bytes)}"
 
 
 def _how_it_ended(engine: Core, text: bytes, status: int | None, mark: Mark | None) -> str:
@@ -572,6 +590,8 @@ def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
     if unusable := _why_unusable(shell, call, flags):
         call.reason = unusable
         return (yield from retire(engine, call, mark))
+    if mark.status and not call.reason:
+        call.reason = _memory_kill(engine, shell, mark.status)
     outcome: Outcome = call.ending or "exited"
     if call.ending is None and call.overflowed:  # it ended before we could end it
         outcome, call.reason = "overflow", OVERFLOWED
