@@ -129,8 +129,8 @@ def test_no_answer_in_time_refuses_in_asyncio() -> None:
     asyncio.run(main())
 
 
-def test_agents_and_their_tools_are_held_too() -> None:
-    with Agents(policy=Policy(deny_commands=["touch"]), redact=True) as agents:
+def test_agents_and_their_tools_are_held_too(tmp_path: Path) -> None:
+    with Agents(cwd=tmp_path, policy=Policy(deny_commands=["touch"]), redact=True) as agents:
         with pytest.raises(PolicyRefused):
             agents.run("a1", "touch x")
         assert agents.run("a1", f"echo {_TOKEN}").stdout == f"{_TOKEN}\n"
