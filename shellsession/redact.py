@@ -28,7 +28,7 @@ _SHAPES: Final = (
     r"xox[abeoprs]-[\w-]{10,}",  # Slack
     r"AIza[\w-]{35}",  # Google
     r"npm_[A-Za-z0-9]{36}|pypi-[\w-]{50,}|hf_[A-Za-z0-9]{30,}",  # registries
-    r"eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]+",  # JSON web tokens
+    r"eyJ(?<![\w-].{3})[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]+",  # JSON web tokens
     r"(?P<bearer>[Bb]earer\s+)[\w.~+/=-]{16,}",
     r"(?P<basic>[Aa]uthorization:\s*(?:[Bb]asic|[Tt]oken)\s+)[\w.~+/=-]{8,}",
     r"(?P<url>://[^\s/?#:\"@]*:)[^\s/?#\"@]+(?=@)",  # a password in a URL
