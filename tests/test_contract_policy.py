@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import kinds
 import pytest
+from commands import cli
 from daemons import Daemon
 from system import wait_until
 
@@ -73,6 +75,8 @@ def test_a_second_client_cannot_go_around_the_policy(daemon: Daemon) -> None:
     with connect("a", daemon.socket, False, policy=Policy(**_RULES)) as first:
         with connect("a", daemon.socket, False) as second, pytest.raises(PolicyRefused, match="'touch' is denied"):
             second.run("touch x")
+        told = cli(daemon.socket, "run", "-s", "a", "--json", "--", "touch x")
+        assert (told.returncode, json.loads(told.stdout)["error"]["code"]) == (125, "policy_refused")
         with connect("a", daemon.socket, False, policy=Policy(**_RULES)) as same:
             assert same.run("echo same").stdout == "same\n"
         for other in ({"policy": Policy(deny_commands=["rm"])}, {"redact": True}):
@@ -129,7 +133,8 @@ def test_no_answer_in_time_refuses_in_asyncio() -> None:
     asyncio.run(main())
 
 
-def test_agents_and_their_tools_are_held_too(tmp_path: Path) -> None:
+def test_agents_and_their_tools_are_held_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="shellsession.interaction")
     with Agents(cwd=tmp_path, policy=Policy(deny_commands=["touch"]), redact=True) as agents:
         with pytest.raises(PolicyRefused):
             agents.run("a1", "touch x")
@@ -139,6 +144,8 @@ def test_agents_and_their_tools_are_held_too(tmp_path: Path) -> None:
         assert "'touch' is denied" in bash({"command": "touch x"})["error"]
         with pytest.raises(InvalidRequest, match="pass the policy to the tool instead of the session"):
             spec.tool(agents, agent="a1")
+    assert "echo ***" in caplog.text
+    assert _TOKEN not in caplog.text
     with Agents(redact=True) as agents:
         assert spec.tool(agents, agent="a1")({"command": f"echo {_TOKEN}"})["stdout"] == "***\n"
 

@@ -182,7 +182,7 @@ class Policy:
         return cls(**rules)
 
     def check(self, request: Request, agent: str = "", cwd: str = "") -> Request:
-        """Return the request as it may run, with its time limit. For sessions without a tool:
+        """Return the request as it may run, with its time limit. For a session that does not hold this policy:
 
             session.run((request := policy.check(Request(b"make"))).command, timeout=request.timeout)
 
