@@ -7,6 +7,7 @@ import json
 import logging
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from shellsession import (
     aconnect,
     connect,
 )
-from shellsession.contracts import spec
+from shellsession.contracts import phoenix, spec
 from shellsession.integrations.toolbox import Toolbox
 
 sh = kinds.sh
@@ -142,8 +143,9 @@ def test_agents_and_their_tools_are_held_too(tmp_path: Path, caplog: pytest.LogC
         bash = spec.tool(agents, agent="a1", persistent=True)
         assert bash({"command": f"echo {_TOKEN}"})["stdout"] == "***\n"
         assert "'touch' is denied" in bash({"command": "touch x"})["error"]
-        with pytest.raises(InvalidRequest, match="pass the policy to the tool instead of the session"):
-            spec.tool(agents, agent="a1")
+        for made in (spec.tool, partial(phoenix.tool, persistent=True)):
+            with pytest.raises(InvalidRequest, match="pass the policy to the tool instead of the session"):
+                made(agents, agent="a1")
     assert "echo ***" in caplog.text
     assert _TOKEN not in caplog.text
     with Agents(redact=True) as agents:

@@ -323,10 +323,10 @@ class _Bound(Generic[P]):
             raise InvalidRequest("agent= names one of Agents' sessions; this is a session already")
         if policy is not None and not isinstance(policy, Policy):
             raise InvalidRequest(f"policy is a Policy, not {policy!r}")
-        if not contract.persistent and _policy_of(where) is not None:
+        if (contract.wraps or not contract.persistent) and _policy_of(where) is not None:
             raise InvalidRequest(
-                "this session's policy would judge the words that a one-shot tool writes around each command: pass the"
-                " policy to the tool instead of the session, or pass persistent=True"
+                "this session's policy would judge the words that the tool writes around each command: pass the policy"
+                " to the tool instead of the session" + ("" if contract.wraps else ", or pass persistent=True")
             )
         self.contract, self._where, self._policy = contract, where, policy
         self._agent, self._nonce = _agent_reference(agent), secrets.token_hex(8)
