@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -108,6 +110,19 @@ def test_the_command_line_runs(bare: Path, tmp_path: Path) -> None:
     assert _run(shellsession, "run", "--", "true", cwd=tmp_path) == ""
     assert "_shellsession" in _run(shellsession, "completion", "bash", cwd=tmp_path)
     assert (bare.parent / "share" / "man" / "man1" / "shellsession.1").exists()
+
+
+@pytest.mark.skipif(None in map(shutil.which, ("systemd-analyze", "man")), reason="systemd or man is not installed")
+def test_systemd_accepts_the_unit_with_all_its_options(
+    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("MANPATH", f"{bare.parent / 'share' / 'man'}:")
+    text = (TOP / "examples" / "systemd" / "shellsession.service").read_text(encoding="utf-8")
+    unit = tmp_path / "shellsession.service"
+    text = re.sub(r"^#(?=\w+=)", "", text.replace("%h/.local/bin", str(bare)), flags=re.MULTILINE)
+    unit.write_text(text, encoding="utf-8")
+    assert _run("systemd-analyze", "verify", "--user", unit, cwd=tmp_path) == ""
 
 
 _CLIENT: Final = """
