@@ -37,8 +37,8 @@ _shellsession() {
     'attach --socket') choices='' ;;
     'attach '*) if [[ $word == -* ]]; then choices='-h --help --read-only --others --socket'; else choices='AGENTS'; fi ;;
     'log -s' | 'log --session') choices='AGENTS' ;;
-    'log -n' | 'log --audit') choices='' ;;
-    'log '*) if [[ $word == -* ]]; then choices='-h --help -s --session -n --audit --json'; else choices=''; fi ;;
+    'log -n' | 'log --socket' | 'log --audit') choices='' ;;
+    'log '*) if [[ $word == -* ]]; then choices='-h --help -s --session -n --socket --audit --json'; else choices=''; fi ;;
     'status --socket') choices='' ;;
     'status '*) if [[ $word == -* ]]; then choices='-h --help --json --socket'; else choices=''; fi ;;
     'doctor '*) if [[ $word == -* ]]; then choices='-h --help --json'; else choices=''; fi ;;

@@ -116,6 +116,7 @@ complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellse
 complete -c shellsession -n '_shtab_shellsession_using log' -s h -l help -d 'show this help message and exit'
 complete -c shellsession -n '_shtab_shellsession_using log' -s s -l session -xka "(shellsession ls --names 2>/dev/null)" -d 'only the commands of this agent'
 complete -c shellsession -n '_shtab_shellsession_using log' -s n -x -d 'the last N'
+complete -c shellsession -n '_shtab_shellsession_using log' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
 complete -c shellsession -n '_shtab_shellsession_using log' -l audit -xka "(__fish_complete_path (commandline -ct))" -d 'the log'
 complete -c shellsession -n '_shtab_shellsession_using log' -l json -d 'print the lines as they were recorded'
 complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a status -d 'show the state of the daemon'

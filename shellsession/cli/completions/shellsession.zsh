@@ -104,6 +104,7 @@ _shtab_shellsession_log_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   {-s,--session}"[only the commands of this agent]:AGENT:_shellsession_agents"
   "-n[the last N]:N:"
+  "--socket[the daemon\'s socket]:PATH:_files"
   "--audit[the log]:PATH:_files"
   "--json[print the lines as they were recorded]"
 )
