@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .async_session import AsyncSession
     from .daemon.client.async_session import AsyncRemoteSession, aconnect
     from .daemon.client.session import RemoteSession, connect
-    from .engine.verbs.call import Job
+    from .engine.io.jobs import AsyncJob, Job
     from .errors import (
         ContractError,
         DaemonUnavailable,
@@ -51,7 +51,7 @@ _HOMES = {
     "daemon.client.session": ("RemoteSession", "connect"),
     "daemon.client.async_session": ("AsyncRemoteSession", "aconnect"),
     "agents": ("AgentInfo", "Agents", "AsyncAgents"),
-    "engine.verbs.call": ("Job",),
+    "engine.io.jobs": ("AsyncJob", "Job"),
     "errors": (
         "ContractError",
         "DaemonUnavailable",
@@ -82,6 +82,7 @@ __all__ = [
     "AgentInfo",
     "Agents",
     "AsyncAgents",
+    "AsyncJob",
     "AsyncRemoteSession",
     "AsyncSession",
     "CommandError",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .engine.io.background import Waiter
@@ -16,7 +16,7 @@ from .engine.io.loop import LoopWaiter
 from .engine.io.output import resolve_spill
 from .engine.io.threads import drive
 from .engine.kernel.signals import signals_deferred
-from .engine.verbs.call import Call, Job
+from .engine.verbs.call import Call, SessionJob
 from .engine.verbs.engine import Engine
 from .errors import FORKED, InvalidRequest, SessionClosed
 from .models import TTY, Limits, OnTimeout, Request, Result, State, check_flag, check_seconds, command_bytes
@@ -102,6 +102,9 @@ class Base(AnySession[Request]):
         self._owner = os.getpid()
         self._waiters: list[Waiter | LoopWaiter] = []
         weakref.finalize(self, _end, self._engine, self._owner)
+        # Weakly, as for the finalizer: the engine must not keep the session alive.
+        ask = weakref.WeakMethod(self._exit_code_of)
+        self._engine.exit_code_of = lambda job: None if (method := ask()) is None else method(job)
         self._prepare()
 
     def _prepare(self) -> None:
@@ -220,10 +223,20 @@ class Base(AnySession[Request]):
         check_seconds("timeout", seconds)
         return None if seconds is None else time.monotonic() + seconds
 
-    def jobs(self) -> list[Job]:
-        """Return what earlier calls left running, with its output; the latest last. Empty if the session is closed."""
+    def jobs(self, released: bool = False) -> Sequence[SessionJob]:
+        """Return what earlier calls left running."""
+        return self._jobs(released)
+
+    def _jobs(self, released: bool) -> list[Any]:
+        check_flag("released", released)
         self._ensure_reader()
-        return list(self._mine().jobs) if not self.closed else []
+        if self.closed and not released:
+            return []
+        return [job for job in self._mine().jobs if job.released is released]
+
+    def _exit_code_of(self, job: SessionJob) -> int | None:
+        """Ask bash for the exit status of a job that has ended. None if the session is in use now."""
+        raise NotImplementedError
 
     def resize(self, columns: int, rows: int) -> None:
         """Set the terminal's size. A command that has the terminal gets SIGWINCH from the kernel."""

@@ -36,7 +36,8 @@ from ..text import MAX_CHARS, ending, fitted, left_running, report
 if TYPE_CHECKING:
     from ..async_session import AsyncSession
     from ..daemon.client.async_session import AsyncRemoteSession
-    from ..engine.verbs.call import Call, Job
+    from ..engine.verbs.call import Call
+    from ..signatures import AnyJob
 
 
 JOBS: Final = "; see `jobs`"
@@ -80,7 +81,7 @@ def _describe_end(result: Result) -> str:
     return ending(result)
 
 
-def job_fields(job: Job) -> dict[str, Any]:
+def job_fields(job: AnyJob) -> dict[str, Any]:
     """A job of this process in the form in which ``admin.jobs`` returns those of a daemon."""
     omitted = {f"{name}_omitted": job.output(name)[1] for name in ("stdout", "stderr")}
     printed = {"stdout": job.stdout, "stderr": job.stderr}

@@ -58,8 +58,8 @@ def jobs(
 ) -> list[dict[str, Any]]:
     """The jobs that the agent's commands left running. Raises NoSuchAgent.
 
-    Each has number, command, pids, alive, running and status. With ``output``, each also has stdout and stderr: what it
-    wrote since its call returned, and the number of bytes omitted.
+    Each has id, command, pids, alive, running, status, exit_code and released. With ``output``, each also has stdout
+    and stderr: what it wrote since its call returned, and the number of bytes omitted.
     """
     with Visit(agent, socket, transport) as visit:
         found: list[dict[str, Any]] = from_part(visit.ask(visit._message("jobs")).parts)

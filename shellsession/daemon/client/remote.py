@@ -14,7 +14,7 @@ import weakref
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from ...errors import (
     IN_CALLBACK,
@@ -129,6 +129,9 @@ PreparedRun = tuple[Message, OnOutput | None]
 TURN_WITHIN: Final[ContextVar[float | None]] = ContextVar("shellsession-turn-within", default=None)
 
 
+JobT = TypeVar("JobT", bound="RemoteJob")
+
+
 class OpenStream:
     """The state of one ``stream``: ``active`` while somebody iterates over it."""
 
@@ -222,11 +225,11 @@ class Remote(AnySession[PreparedRun]):
     def _info(self, name: str, *kinds: type) -> Any:
         return field(field(self._ask_now("info").header, "value", dict), name, *kinds)
 
-    def jobs(self) -> list[RemoteJob]:
-        """The jobs that earlier calls left running, including ended ones; the most recent last."""
+    def _jobs(self, kind: type[JobT], released: bool) -> list[JobT]:
+        check_flag("released", released)
         if self._closed:
             return []
-        return [RemoteJob(self._ask_now, one) for one in from_part(self._ask_now("jobs").parts)]
+        return [kind(self._ask_now, one) for one in from_part(self._ask_now("jobs", released=released).parts)]
 
     def resize(self, columns: int, rows: int) -> None:
         """As ``Session.resize``."""
@@ -499,22 +502,23 @@ class Remote(AnySession[PreparedRun]):
 
 
 class RemoteJob(AnyJob):
-    """A job in the daemon: what one call left running. As ``Job``; each property asks the daemon."""
+    """A job in the daemon: what one call left running. Each property asks the daemon."""
 
     def __init__(self, ask: Callable[..., Message], described: dict[str, Any]) -> None:
         self._ask = ask
-        self.number: int = field(described, "number", int)
+        self.id: str = field(described, "id", str)
+        self._released: bool = field(described, "released", bool)
         self.command: str = field(described, "command", str)
         self.pids: tuple[int, ...] = tuple(field(described, "pids", list))
 
     def __repr__(self) -> str:
-        return f"RemoteJob({self.command!r}, pids={self.pids})"
+        return f"RemoteJob({self.id}, {self.command!r}, pids={self.pids})"
 
     def _now(self) -> dict[str, Any]:
         """The daemon's present description of the job. A job that the daemon has forgotten has ended."""
-        described = from_part(self._ask("jobs").parts)
-        ours = (one for one in described if field(one, "number", int) == self.number)
-        return next(ours, {"alive": [], "running": False})
+        described = from_part(self._ask("jobs", released=self._released).parts)
+        ours = (one for one in described if field(one, "id", str) == self.id)
+        return next(ours, {"alive": [], "running": False, "exit_code": None})
 
     def alive(self) -> list[int]:
         """The pids of its processes that still live."""
@@ -524,13 +528,25 @@ class RemoteJob(AnyJob):
     def running(self) -> bool:
         return bool(field(self._now(), "running", bool))
 
+    @property
+    def exit_code(self) -> int | None:
+        code: int | None = field(self._now(), "exit_code", int, type(None))
+        return code
+
+    @property
+    def released(self) -> bool:
+        return self._released
+
     def _kept(self, name: str) -> tuple[bytes, int, int]:
-        message = self._ask("job_output", job=self.number, name=name)
+        message = self._ask("job_output", job=self.id, name=name)
         return only_part(message.parts), field(message.header, "value", int), field(message.header, "cut", int)
 
     def kill(self) -> tuple[int, ...]:
-        """Kill its processes, all below them, and all that hold its streams; returns the pids that were signalled."""
-        return tuple(field(self._ask("kill_job", job=self.number).header, "value", list))
+        return tuple(field(self._ask("kill_job", job=self.id).header, "value", list))
+
+    def release(self) -> None:
+        self._ask("release_job", job=self.id)
+        self._released = True
 
 
 def result_of(reply: Message) -> Result:

@@ -157,6 +157,11 @@ def is_owned(lock: threading.RLock) -> bool:
     return owned
 
 
+def in_thread(work: Callable[[], object]) -> None:
+    """Run ``work`` in a daemon thread of its own. Raises RuntimeError if there can be none."""
+    threading.Thread(target=work, name="shellsession-on-end", daemon=True).start()
+
+
 class Alarm:
     """A timer that calls back once, in a thread of its own. ``set`` does nothing while one is set."""
 

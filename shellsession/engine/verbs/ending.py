@@ -32,7 +32,7 @@ from ..kernel import activity, proc
 from ..kernel.signals import kill, signals_deferred
 from ..wire import GUARDS, NOWHERE, Mark, closes_descriptors, is_blank, one_of, sets_errexit, switches_editing
 from . import collect
-from .call import Call, Job, remembered
+from .call import Call, remembered
 from .collect import DEAD, INTERRUPT, MARK, What
 from .core import Core
 from .delivery import Delivery
@@ -141,7 +141,9 @@ def _lend_terminal(engine: Core, shell: Shell, call: Call) -> None:
 def _make_job(engine: Core, shell: Shell, call: Call, pids: list[int], held: list[tuple[StreamName, Stream]]) -> None:
     family, tags = shell.family, shell.family.tags
     tag = 0 if tags.is_shared else tags.latest
-    job = Job(call.request.command.decode("utf-8", "replace"), pids, tag, family)
+    engine.jobs_made += 1
+    text, before = call.request.command.decode("utf-8", "replace"), (call.stdout.peek(), call.stderr.peek())
+    job = engine.job_kind(text, pids, tag, family, engine.jobs_made, engine.exit_code_of, before)
     engine.jobs.append(job)
     tags.renew(family.descendants())
     for one in engine.jobs:

@@ -8,6 +8,7 @@ Law: whatever exception is raised meanwhile, no command is left running that its
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import replace
 from typing import Final
@@ -28,11 +29,11 @@ from ...models import OnTimeout, Outcome, Request, Result, Stream
 from ..bash.shell import Shell
 from ..bash.spawn import directory, handshake, spawn
 from ..io.streams import FULL_PAUSE
-from ..io.threads import Steps, T
+from ..io.threads import Steps, T, Wait
 from ..kernel import proc
 from ..kernel.signals import signals_deferred
 from . import collect, ending, submit
-from .call import LOOK_TERMINAL, Call, Typed
+from .call import LOOK_TERMINAL, Call, SessionJob, Typed
 from .collect import DEAD, IDLE, INPUT, INTERRUPT, MARK, OUTPUT, OVERFLOW, TIMED_OUT
 from .core import Core
 from .ending import HandedBack, announced, said_of, startup_failure
@@ -46,6 +47,10 @@ _ENDINGS: Final[dict[str, tuple[Outcome, str]]] = {
     OVERFLOW: ("overflow", ending.OVERFLOWED),
     OUTPUT: ("running", ""),
 }
+
+
+# Seconds for bash's answer about a job. A prompt that takes longer (PROMPT_COMMAND) leaves the question open.
+_ASK_PATIENCE: Final = 0.25
 
 
 def guarded(core: Core, steps: Steps[T]) -> Steps[T]:
@@ -345,6 +350,23 @@ class Engine(Core):
             call.delivery.withdraw()
             yield from ending.interrupt(self, call)
 
+    # -- jobs
+
+    def exit_code(self, job: SessionJob) -> Steps[int | None]:
+        """Ask bash for the exit status of a job that has ended. None if bash is not idle, or does not know it."""
+        shell, pid = self.shell, job.pids[-1]
+        if shell is None or job.family is not shell.family or self.state != "idle" or shell.busy or shell.lost:
+            return None
+        for _ in range(ending.ROUNDS):
+            if not job.is_there(pid):
+                break
+            yield Wait((), time.monotonic() + ending.TICK)  # bash has yet to reap it
+        # In a subshell, which knows the job, but cannot change the list of jobs: a later `wait` finds it all the same.
+        line = b'! <"/dev/null/ended:$(\\builtin wait %d 2>&1 && \\builtin echo 0 || \\builtin echo $?)/"' % job.number
+        said = yield from collect.ask(shell, line, _ASK_PATIENCE)
+        found = re.findall(rb"/ended:(\d+)/: ", said or b"")
+        return int(found[-1]) if found else None
+
     # -- end
 
     def refuse_restart(self) -> None:
@@ -366,7 +388,7 @@ class Engine(Core):
 
     def close_if_idle(self, idle: float) -> Steps[None]:
         """Close the session if nothing runs in it, and nothing has for ``idle`` seconds."""
-        since = None if any(job.running for job in self.jobs) else self.free_since()
+        since = None if any(job.running for job in self.jobs if not job.released) else self.free_since()
         if since is not None and not self.closed and time.monotonic() - since >= idle:
             self.expired = True
             yield from self.close()
