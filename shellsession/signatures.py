@@ -302,7 +302,7 @@ class AnyJob:
         """The exit status of its last process; 128 + n if signal n ended that. None while the job runs.
 
         Only the session's bash knows it. So it is also None while the session runs a command, after the shell's own
-        ``wait`` or ``disown``, after a restart, and for a process that bash did not start itself (a daemon).
+        ``wait``, after ``disown``, after a restart, and for a process that bash did not start itself (a daemon).
         """
         raise NotImplementedError
 
@@ -329,8 +329,8 @@ class AnyJob:
         raise NotImplementedError
 
     def _text(self) -> str:
-        """What ``wait`` searches for a pattern: the output, after the end of what the call itself returned."""
-        return self.stdout + self.stderr
+        """Return what ``wait`` searches: the end of what the call itself returned, then the job's output."""
+        return decoded(*self._kept("before")) + self.stdout + self.stderr
 
     def output(self, name: str) -> tuple[bytes, int]:
         """Return the output since the call returned, and how many of its bytes were omitted.
@@ -340,7 +340,10 @@ class AnyJob:
         return self._kept(name)[:2]
 
     def _kept(self, name: str) -> tuple[bytes, int, int]:
-        """Return what ``output`` returns, and the position at which bytes are missing."""
+        """Return what ``output`` returns, and the position at which bytes are missing.
+
+        The stream "before" is the end of what the call itself returned.
+        """
         raise NotImplementedError
 
     def _shown(self, name: str) -> tuple[str, int]:

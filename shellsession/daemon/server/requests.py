@@ -215,7 +215,7 @@ class JobOutput(OfAgent):
 
     verb: Literal["job_output"]
     job: JobId
-    name: Literal["stdout", "stderr", "terminal"]
+    name: Literal["stdout", "stderr", "terminal", "before"]
 
 
 class KillJob(OfAgent):

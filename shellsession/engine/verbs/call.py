@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, NoReturn, Protocol
 from ...errors import FORKED, InvalidRequest, NotRunning, SessionClosed
 from ...models import TTY, Outcome, Request, Result, Stream as StreamName
 from ...signatures import AnyJob
-from ...text import decoded
 from ..io.jobs import AsyncJob, Job
 from ..io.output import NO_SPILLS, Capture, Spills
 from ..io.streams import Stream
@@ -83,9 +82,9 @@ class SessionJob(AnyJob):
         self._owner = os.getpid()
         self.id = f"j{number}"
         self.pids = tuple(pids)
-        # What bash calls its last process: in a sandbox, it has another pid there.
+        # What bash calls its last process, which has another pid in a sandbox; 0 if bash knows none.
         self.number = 0 if not pids else proc.inner_pid(pids[-1]) if family.is_confined else pids[-1]
-        self._before = "".join(decoded(data[-_BEFORE:], 0, 0) for data, _, _ in before)
+        self._before = b"".join(data[-_BEFORE:] for data, _, _ in before)
         self._exit_code: int | None = None
         self._exit_code_of = exit_code_of
         self._released = False
@@ -155,16 +154,13 @@ class SessionJob(AnyJob):
 
     @property
     def exit_code(self) -> int | None:
-        if self._exit_code is None and self.pids and not self.running:
+        if self._exit_code is None and self.number and not self.running:
             self._exit_code = self._exit_code_of(self)
         return self._exit_code
 
     def is_there(self, pid: int) -> bool:
         """Return whether that process of the call, or its zombie, is there, and no later one with its pid."""
         return proc.start_time(pid) == self._started[pid] != 0
-
-    def _text(self) -> str:
-        return self._before + super()._text()
 
     @property
     def size(self) -> int:
@@ -173,6 +169,8 @@ class SessionJob(AnyJob):
 
     def _kept(self, name: str) -> tuple[bytes, int, int]:
         self._check_owner()
+        if name == "before":
+            return self._before, 0, 0
         with self._lock:
             capture = self._captures.get(name)
             return capture.peek() if capture else (b"", 0, 0)

@@ -120,6 +120,9 @@ def leave_jobs(engine: Core, shell: Shell, call: Call, held: list[tuple[StreamNa
     pids = shell.family.newer_children(call.older) if engine.had_children else []
     if pids or held:
         _make_job(engine, shell, call, pids, held)
+    if b"disown" in call.request.command:
+        for job in engine.jobs:
+            job.number = 0  # from now on, bash reports 0 for it, however it ends
     if engine.had_children and engine.terminal_job is None:
         _lend_terminal(engine, shell, call)
     return tuple(pids)
