@@ -20,6 +20,7 @@ from .engine.verbs.call import Call, SessionJob
 from .engine.verbs.engine import Engine
 from .errors import FORKED, InvalidRequest, SessionClosed
 from .models import TTY, Limits, OnTimeout, Request, Result, State, check_flag, check_seconds, command_bytes
+from .observe import Observer
 from .options import Options, absolute, bash_of, check_options, check_size, commands_of, place_of
 from .sandbox import Sandbox
 from .signatures import AnySession, Command, RunOptions, Seconds, Text, fed
@@ -203,6 +204,12 @@ class Base(AnySession[Request]):
                 engine.forget_interrupt()
             while self._waiters:  # if the command runs on, the result is None, and each waiter runs its own verb
                 self._waiters.pop().notify(None if attended is None else attended.delivery.result)
+            if attended is not None and (ended := attended.delivery.result) is not None and engine.observers.wanted:
+                engine.observers.ended(attended.request.command, ended, engine.environment)
+
+    def _observe(self, observer: Observer) -> None:
+        """Call ``observer`` for each command that ends from now on, in the thread or task that gets the result."""
+        self._engine.observers.callbacks += (observer,)
 
     def _elsewhere(self, reason: str = _ELSEWHERE) -> Result:
         """Return the result of a waiter whose time is up while another thread or task still waits on the command."""

@@ -41,6 +41,7 @@ from ...models import (
     check_seconds,
     command_bytes,
 )
+from ...observe import Observer, Observers
 from ...options import SessionOptions, absolute, bash_of, check_options, check_size, commands_of, place_of
 from ...signatures import AnyJob, AnySession, Command, RunOptions, Seconds, fed
 from ..protocol.endpoint import socket_path
@@ -158,6 +159,8 @@ class Remote(AnySession[PreparedRun]):
         self.opened_here = False  # did this client open the session, or was it there before?
         self._handed = ""  # the id of the command that was handed back to this client; "" for none
         self._closed = False
+        self._observers = Observers(agent)
+        self._command = b""  # the text of the command that was handed back, if this client ran it
         self._dialogue: Dialogue | None = None
         # Called after a request has been in the daemon's queue for a second, with the reason.
         self.on_wait: Callable[[Message], None] | None = None
@@ -375,7 +378,7 @@ class Remote(AnySession[PreparedRun]):
         return self._backend.give(self._run_prepared(*prepared))
 
     async def _run_prepared(self, request: Message, on_output: OnOutput | None) -> Result:
-        return self._new_result(await self._ask(request, on_output), on_output)
+        return self._new_result(await self._ask(request, on_output), request.parts[0], on_output)
 
     def _stream(self, prepared: PreparedRun) -> Any:
         """Iterate over the output of a command as it comes. ``run`` is refused meanwhile."""
@@ -397,11 +400,13 @@ class Remote(AnySession[PreparedRun]):
                         yield message.header["stream"], message.parts[0]
         finally:
             stream.active = False
-        yield self._new_result(message)  # after the ``finally``: leaving the generator here must cancel nothing
+        yield self._new_result(
+            message, request.parts[0]
+        )  # after the ``finally``: leaving the generator here must cancel nothing
 
-    def _new_result(self, reply: Message, on_output: OnOutput | None = None) -> Result:
+    def _new_result(self, reply: Message, command: bytes, on_output: OnOutput | None = None) -> Result:
         """The Result of a new command, whose callback and screen replace those of the last one."""
-        self._dialogue, self._on_output, before = None, on_output, self._handed
+        self._dialogue, self._on_output, before, self._command = None, on_output, self._handed, command
         result = self._take_result(reply)
         if not result.runs_on:
             self._handed = before  # the earlier command has ended since, but its result is still available
@@ -411,7 +416,19 @@ class Remote(AnySession[PreparedRun]):
         """The Result in a reply. If its command runs on, ``wait`` and the like are about that from now on."""
         result = result_of(reply)
         self._handed = reply.header.get("command", "") if result.runs_on else ""
+        if not result.runs_on:
+            command, self._command = self._command, b""
+            if self._observers.wanted:
+                self._observers.ended(command, result, self._environment)
         return result
+
+    def _environment(self) -> dict[str, str]:
+        """The environment of the session, as far as this client would open it."""
+        return {**self._opening.get("env", {}), **self._opening.get("extra_env", {})}
+
+    def _observe(self, observer: Observer) -> None:
+        """Call ``observer`` for each command whose end this client gets from now on."""
+        self._observers.callbacks += (observer,)
 
     # -- the other verbs
 

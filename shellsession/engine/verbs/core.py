@@ -13,6 +13,7 @@ from typing import Final
 
 from ...errors import FORKED, IS_CLOSED, NotRunning, SessionClosed, ShellUnavailable
 from ...models import Request, Result, State
+from ...observe import Observers
 from ...options import Options
 from ..bash.shell import Shell
 from ..bash.spawn import environment
@@ -52,6 +53,7 @@ class Core:
         self.job_kind: type[SessionJob] = ThreadJob
         # Asks bash, if the session is idle; see ``Engine.exit_code``.
         self.exit_code_of: Callable[[SessionJob], int | None] = lambda job: None
+        self.observers = Observers()
         self.closed = False
         self.expired = False  # it was closed, or is about to be, because nothing has run in it for too long
         self.kill_reason = ""  # why another thread ends the shell under a running command; "" if none does

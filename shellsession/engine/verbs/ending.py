@@ -22,8 +22,9 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from ...errors import GONE
+from ...errors import CLOSED, GONE, RESTARTED
 from ...models import Outcome, Result, Stream as StreamName
+from ...observe import WARNING, logger
 from ...text import signal_name
 from ..bash.shell import Shell
 from ..io.streams import Stream
@@ -496,6 +497,9 @@ def discard(engine: Core, shell: Shell, cause: Delivery | None = None) -> None:
     """
     if cause is not None:
         engine.note_loss(cause)
+        lost, log = cause.loss, logger(WARNING)
+        if log is not None and lost is not None and not (engine.closed or lost.reason.startswith((CLOSED, RESTARTED))):
+            log.warning("agent %r: a command cost the session its shell: %s", engine.observers.agent, lost.reason)
     engine.stop_unattended()  # this may wait for a callback of the host; Ctrl-C works here
     try:
         with suppress(OSError):  # its terminal was hung up

@@ -26,6 +26,7 @@ from ...errors import (
     StartupFailed,
 )
 from ...models import OnTimeout, Outcome, Request, Result, Stream
+from ...observe import DEBUG, logger
 from ..bash.shell import Shell
 from ..bash.spawn import directory, handshake, spawn
 from ..io.streams import FULL_PAUSE
@@ -159,6 +160,7 @@ class Engine(Core):
             for text in self.options.startup:
                 yield from self._prepare(text)
             self.status, shell.lost, shell.in_hand = 0, False, False
+            self._log("bash started, pid %d", shell.pid)
         except GeneratorExit:
             ending.abandon(self)
             raise
@@ -385,6 +387,11 @@ class Engine(Core):
         """End everything that belongs to the session. Nothing is left when this returns."""
         self.closed = True
         yield from ending.or_abandon(self, ending.shut_down(self, CLOSED))
+        self._log("session closed")
+
+    def _log(self, text: str, *values: object) -> None:
+        if (log := logger(DEBUG)) is not None:
+            log.debug(f"agent %r: {text}", self.observers.agent, *values)
 
     def close_if_idle(self, idle: float) -> Steps[None]:
         """Close the session if nothing runs in it, and nothing has for ``idle`` seconds."""
