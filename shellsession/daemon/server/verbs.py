@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from ...async_session import AsyncSession
+from ...engine.io.loop import LoopPoller, adrive
 from ...engine.kernel import proc
 from ...engine.kernel.family import GENERATIONS
 from ...engine.verbs.delivery import Delivery
@@ -278,7 +279,7 @@ async def _kill_job(shared: SharedSession, incoming: Incoming) -> Answer:
 
 
 async def _release_job(shared: SharedSession, incoming: Incoming) -> None:
-    _job(shared.session, incoming.request.job).release()
+    await adrive(_job(shared.session, incoming.request.job).releasing(), LoopPoller())
 
 
 async def _resize(shared: SharedSession, incoming: Incoming) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from copy import copy
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from ...errors import FORKED, InvalidRequest, NotRunning, SessionClosed
 from ...models import TTY, Outcome, Request, Result, Stream as StreamName
@@ -27,6 +27,7 @@ from ...signatures import AnyJob
 from ..io.jobs import AsyncJob, Job
 from ..io.output import NO_SPILLS, Capture, Spills
 from ..io.streams import Stream
+from ..io.threads import Steps, Wait, drive
 from ..kernel import activity, proc
 from ..kernel.family import Family, new_released_tag, released, set_tag
 from ..kernel.signals import kill
@@ -57,6 +58,9 @@ _MOST_BYTES: Final = 16 << 20
 
 # What ``wait`` searches of the output that the call itself returned: its last bytes.
 _BEFORE: Final = 1 << 12
+# Seconds that `setsid` or `nohup` have to detach a job that is to be released, and between two looks.
+_DETACHED_WITHIN: Final = 0.2
+_TICK: Final = 0.005
 _ALONE: Final = (
     "start it so that it outlives the session: `setsid COMMAND >FILE 2>&1 </dev/null &`, and release that job"
 )
@@ -229,23 +233,30 @@ class SessionJob(AnyJob):
         streams = [stream for stream, _, _ in list(self._open.values())]
         return {stream.identity for stream in streams if stream.fd != self._lent and not stream.closed}
 
-    @property
-    def released(self) -> bool:
-        return self._released
-
     def release(self) -> None:
+        drive(self.releasing())
+
+    def releasing(self) -> Steps[None]:
+        """Return the steps of ``release``. They wait a moment: `setsid` may only just have been started."""
         self._check_owner()
         if self._released:
             return
         if not self.alive():
             raise NotRunning(f"job {self.id} has no process that could be released: it has ended")
-        self._check_independence()
+        until = time.monotonic() + _DETACHED_WITHIN
+        while why := self._why_dependent():
+            if self.family.is_confined or time.monotonic() >= until:
+                raise InvalidRequest(f"job {self.id} cannot be released: {why}")
+            yield Wait((), time.monotonic() + _TICK)
         tag = new_released_tag()
         # Repeat until nothing is found: a process that was forked before its parent had the new tag has the old one.
-        while fresh := [pid for pid in self._all() if proc.tag(pid) != tag]:
+        for _ in range(_SCANS):
+            if not (fresh := [pid for pid in self._all() if proc.tag(pid) != tag]):
+                break
             for pid in fresh:
                 if not set_tag(pid, tag) and proc.alive(pid):
-                    self._refuse_release(f"process {pid} belongs to another user, or has limits of its own")
+                    why = f"process {pid} belongs to another user, or has limits of its own"
+                    raise InvalidRequest(f"job {self.id} cannot be released: {why}")
         self.tag, self._released, self.family.has_released = tag, True, True
 
     def _all(self) -> list[int]:
@@ -253,19 +264,21 @@ class SessionJob(AnyJob):
         first = self.alive()
         return [*first, *(pid for one in first for pid in proc.descendants(one))]
 
-    def _check_independence(self) -> None:
-        """Raise InvalidRequest if the end of the session would reach the job."""
+    def _why_dependent(self) -> str:
+        """Return how the end of the session would reach the job; "" if it would not."""
         if self.family.is_confined:
-            self._refuse_release("all that a sandbox runs ends with it")
+            return "all that a sandbox runs ends with it"
         group = proc.process_group(self.family.pid)
         for pid in self._all():
             if any(activity.holders([pid], self._held())):
-                self._refuse_release(f"process {pid} writes to the session's own stream, which ends with it; {_ALONE}")
+                return f"process {pid} writes to the session's own stream, which ends with it; {_ALONE}"
             if proc.process_group(pid) == group and not activity.ignores(pid, signal.SIGHUP):
-                self._refuse_release(f"process {pid} would end with the session's terminal (SIGHUP); {_ALONE}")
+                return f"process {pid} would end with the session's terminal (SIGHUP); {_ALONE}"
+        return ""
 
-    def _refuse_release(self, why: str) -> NoReturn:
-        raise InvalidRequest(f"job {self.id} cannot be released: {why}")
+    @property
+    def released(self) -> bool:
+        return self._released
 
     def close(self) -> None:
         """Close the streams, and give up the orphans."""
