@@ -116,7 +116,7 @@ class RemoteLoopJob(RemoteJob, AsyncJob):
 class AsyncRemoteSession(Remote, LoopSession[PreparedRun]):
     """As ``RemoteSession``, for asyncio. ``on_output`` may be a coroutine function."""
 
-    _kind = Loop
+    _backend_class = Loop
 
     async def __aexit__(self, *_: object) -> None:
         self.disconnect()
