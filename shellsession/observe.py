@@ -1,6 +1,7 @@
 """What a session tells about itself to others than its caller: to ``logging``, and to observers of its commands.
 
-Law: the output of a command is never passed on, and its text only with the secrets of the environment masked.
+Law: the output of a command is never passed on. Its text goes to observers only, with the secrets of the environment
+masked.
 """
 
 from __future__ import annotations
@@ -64,15 +65,15 @@ class Observers:
 
     def ended(self, command: bytes, result: Result, environment: Callable[[], Mapping[str, str]]) -> None:
         """Tell the observers and the log that a command has ended. ``environment``: returns that of the session."""
-        if self._secrets is None:
+        if self.callbacks and self._secrets is None:
             from .policy.secrets import Secrets  # its regular expressions take 2 ms
 
             self._secrets = Secrets(environment())
-        text = self._secrets.mask(command.decode("utf-8", "replace"), _SHOWN)
         for callback in self.callbacks:
-            callback(self.agent, text, result)
+            assert self._secrets is not None
+            callback(self.agent, self._secrets.mask(command.decode("utf-8", "replace"), _SHOWN), result)
         if (log := logger(DEBUG)) is not None:
             fields: dict[str, Any] = {"agent": self.agent, "exit_code": result.exit_code, "outcome": result.outcome}
             fields |= {"duration": round(result.duration, 6), **sizes(result)}
             shown = " ".join(f"{name}={value!r}" for name, value in fields.items())
-            log.debug("command ended: %s command=%r", shown, text, extra={"shellsession": {**fields, "command": text}})
+            log.debug("command ended: %s", shown, extra={"shellsession": fields})

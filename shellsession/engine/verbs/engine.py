@@ -366,6 +366,7 @@ class Engine(Core):
         # In a subshell, which knows the job, but cannot change the list of jobs: a later `wait` finds it all the same.
         line = b'! <"/dev/null/ended:$(\\builtin wait %d 2>&1 && \\builtin echo 0 || \\builtin echo $?)/"' % job.number
         said = yield from collect.ask(shell, line, _ASK_PATIENCE)
+        job.number = 0  # bash is asked once only: an answer that it does not have now will not come later
         found = re.findall(rb"/ended:(\d+)/: ", said or b"")
         return int(found[-1]) if found else None
 
