@@ -65,13 +65,13 @@ class Observers:
 
     def ended(self, command: bytes, result: Result, environment: Callable[[], Mapping[str, str]]) -> None:
         """Tell the observers and the log that a command has ended. ``environment``: returns that of the session."""
-        if self.callbacks and self._secrets is None:
+        if self.callbacks:
             from .policy.secrets import Secrets  # its regular expressions take 2 ms
 
-            self._secrets = Secrets(environment())
-        for callback in self.callbacks:
-            assert self._secrets is not None
-            callback(self.agent, self._secrets.mask(command.decode("utf-8", "replace"), _SHOWN), result)
+            self._secrets = self._secrets or Secrets(environment())
+            text = self._secrets.mask(command.decode("utf-8", "replace"), _SHOWN)
+            for callback in self.callbacks:
+                callback(self.agent, text, result)
         if (log := logger(DEBUG)) is not None:
             fields: dict[str, Any] = {"agent": self.agent, "exit_code": result.exit_code, "outcome": result.outcome}
             fields |= {"duration": round(result.duration, 6), **sizes(result)}
