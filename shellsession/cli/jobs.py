@@ -38,7 +38,9 @@ def own_parser() -> argparse.ArgumentParser:
         "--until", metavar="RE", help="first wait until the output of JOB matches this regular expression"
     )
     what.add_argument("--kill", action="store_true", help="end JOB and everything below it")
-    what.add_argument("--release", action="store_true", help="let JOB outlive the session (see docs/jobs.md)")
+    what.add_argument(
+        "--release", action="store_true", help="let JOB outlive the session; it must be detached (setsid)"
+    )
     parser.add_argument(
         "--timeout", metavar="S", type=arguments.seconds, help="wait for at most S seconds (default: no limit)"
     )

@@ -86,8 +86,8 @@ class SessionJob(AnyJob):
         self._owner = os.getpid()
         self.id = f"j{number}"
         self.pids = tuple(pids)
-        # What bash calls its last process, which has another pid in a sandbox; 0 if bash knows none.
-        self.number = 0 if not pids else proc.inner_pid(pids[-1]) if family.is_confined else pids[-1]
+        # The pid by which to ask bash for the exit status, another one in a sandbox. 0: bash is not to be asked.
+        self.bash_pid = 0 if not pids else proc.inner_pid(pids[-1]) if family.is_confined else pids[-1]
         self._before = b"".join(data[-_BEFORE:] for data, _, _ in before)
         self._exit_code: int | None = None
         self._exit_code_of = exit_code_of
@@ -158,7 +158,7 @@ class SessionJob(AnyJob):
 
     @property
     def exit_code(self) -> int | None:
-        if self._exit_code is None and self.number and not self.running:
+        if self._exit_code is None and self.bash_pid and not self.running:
             self._exit_code = self._exit_code_of(self)
         return self._exit_code
 

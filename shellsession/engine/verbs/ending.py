@@ -123,7 +123,7 @@ def leave_jobs(engine: Core, shell: Shell, call: Call, held: list[tuple[StreamNa
         _make_job(engine, shell, call, pids, held)
     if b"disown" in call.request.command:
         for job in engine.jobs:
-            job.number = 0  # from now on, bash reports 0 for it, however it ends
+            job.bash_pid = 0  # from now on, bash reports 0 for it, however it ends
     if engine.had_children and engine.terminal_job is None:
         _lend_terminal(engine, shell, call)
     return tuple(pids)

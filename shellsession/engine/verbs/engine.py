@@ -364,9 +364,11 @@ class Engine(Core):
                 break
             yield Wait((), time.monotonic() + ending.TICK)  # bash has yet to reap it
         # In a subshell, which knows the job, but cannot change the list of jobs: a later `wait` finds it all the same.
-        line = b'! <"/dev/null/ended:$(\\builtin wait %d 2>&1 && \\builtin echo 0 || \\builtin echo $?)/"' % job.number
+        line = (
+            b'! <"/dev/null/ended:$(\\builtin wait %d 2>&1 && \\builtin echo 0 || \\builtin echo $?)/"' % job.bash_pid
+        )
         said = yield from collect.ask(shell, line, _ASK_PATIENCE)
-        job.number = 0  # bash is asked once only: an answer that it does not have now will not come later
+        job.bash_pid = 0  # bash is asked once only: an answer that it does not have now will not come later
         found = re.findall(rb"/ended:(\d+)/: ", said or b"")
         return int(found[-1]) if found else None
 
