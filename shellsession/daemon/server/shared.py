@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ...agents import AsyncAgents
 from ...async_session import AsyncSession
 from ...engine.bash.spawn import AGENT_ENV
-from ...engine.io.output import counted
+from ...engine.io.output import without_output
 from ...engine.io.streams import FULL_PAUSE
 from ...engine.io.threads import drive
 from ...engine.verbs.delivery import Delivery, together
-from ...engine.verbs.ending import result as ended_with_shell
+from ...engine.verbs.results import result as ended_with_shell
 from ...errors import (
     CLOSED,
     ENDED,
@@ -319,7 +319,7 @@ class SharedSession:
         fanout.show_command()
         if result.runs_on and (call := self.engine.handed_back) is not None:
             delivery.hand_back()
-            self._unfinished, self.fanout = Unfinished(command, call, counted(result)), fanout
+            self._unfinished, self.fanout = Unfinished(command, call, without_output(result)), fanout
         else:
             self._log_end(command, result)
 
@@ -329,7 +329,7 @@ class SharedSession:
             return
         so_far = together(unfinished.before, result)
         if result.runs_on:
-            self._unfinished = unfinished._replace(before=counted(so_far))
+            self._unfinished = unfinished._replace(before=without_output(so_far))
         else:
             self._unfinished = self.fanout = None
             delivery.end(result)
@@ -361,7 +361,7 @@ class SharedSession:
 
     def _log_end(self, command: bytes, result: Result) -> None:
         self.audience.show("result", end_of(result))
-        self._journal.note(self.agent, command, self._secrets, counted(result))
+        self._journal.note(self.agent, command, self._secrets, without_output(result))
 
     def unread(self, command: str) -> bytes:
         """The input that was typed for that command, and that it had not read when it ended."""

@@ -7,6 +7,7 @@ nor the daemon.
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from typing import Final, Self
@@ -14,7 +15,6 @@ from typing import Final, Self
 from ...errors import InvalidRequest
 from ...models import check_seconds
 from ...signatures import AnyJob
-from .background import in_thread
 from .threads import Steps, Wait, drive
 
 Pattern = str | re.Pattern[str]
@@ -75,7 +75,7 @@ class Job(AnyJob):
             self.wait()
             callback(self)
 
-        in_thread(work)
+        threading.Thread(target=work, name="shellsession-on-end", daemon=True).start()
 
 
 class AsyncJob(AnyJob):

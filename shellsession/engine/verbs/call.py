@@ -4,7 +4,7 @@ A ``Call`` lasts from the moment a command is typed until its result is made. A 
 a call left running, and the streams that they still hold. Its output is bounded like any output, and a reader always
 reads it.
 
-Law: no method of a reader is called while a job's lock is held (see ``background.Drainer``).
+Law: no method of a reader is called while a job's lock is held (see ``drainer.Drainer``).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ..io.threads import Steps, Wait, drive
 from ..kernel import activity, proc
 from ..kernel.family import Family, new_released_tag, released, set_tag
 from ..kernel.signals import kill
-from ..wire import Framer
+from ..wire import MarkFinder
 from .delivery import Delivery
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class SessionJob(AnyJob):
         self._exit_code_of = exit_code_of
         self._released = False
         self._started = {pid: proc.start_time(pid) for pid in pids}
-        self._lock = threading.RLock()  # reentrant: see background.Drainer
+        self._lock = threading.RLock()  # reentrant: see drainer.Drainer
         self._open: dict[int, tuple[Stream, Capture, Callable[[], None]]] = {}  # the last stops the reader
         self._captures: dict[str, Capture] = {}
         self._lent = -1
@@ -381,9 +381,9 @@ class Call:
     control_closed = False  # bash has closed its control socket
     stolen = False  # something else has read what was typed
     killed: tuple[int, ...] = ()
-    hung: Set[int] = frozenset()  # streams that no process holds at the moment (POLLHUP)
-    hung_until = 0.0
-    idle_looks = 0
+    hung_up: Set[int] = frozenset()  # streams that no process holds at the moment (POLLHUP)
+    hung_up_until = 0.0
+    mark_requests = 0
     readers: Set[int] = frozenset()  # the processes that read the terminal at the last check
     not_run = False  # the shell was gone before it was typed, or something else read its lines
     fault: BaseException | None = None  # what a callback raised outside of a verb
@@ -400,7 +400,7 @@ class Call:
     has_output = False
     own_stdout_closed = False  # bash has closed its own stdout
     dialogue: Dialogue | None = None
-    framer = _Made(lambda call: Framer(call.nonce, call.prompt))
+    finder = _Made(lambda call: MarkFinder(call.nonce, call.prompt))
     stdout = _Made(lambda call: call.fresh_capture("stdout"))
     stderr = _Made(lambda call: call.fresh_capture("stderr"))
     own_output = _Made(lambda call: call.fresh_capture())  # what was printed on bash's own stdout
@@ -439,7 +439,7 @@ class Call:
 
     def typed_as(self, typed: Typed) -> None:
         """Note that it was typed again: it has another mark and other streams now."""
-        self.typed, self.nonce, self.framer = typed, typed.nonce, Framer(typed.nonce, self.prompt)
+        self.typed, self.nonce, self.finder = typed, typed.nonce, MarkFinder(typed.nonce, self.prompt)
 
     @property
     def streams(self) -> tuple[tuple[StreamName, Stream], ...]:
@@ -503,9 +503,9 @@ class Call:
         """Note that it has ended, with this result."""
         self.delivery.end(result)
         if self.request.stdin or self.request.on_output is not None:
-            self.let_go()
+            self.release()
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Drop the callback and the stdin: the command is over."""
         self.mute()
         self.forget_stdin()
