@@ -103,6 +103,12 @@ def test_a_callback_gets_the_job_once_it_ends(sh: Session, place: Path) -> None:
     (place / "go").touch()
     assert ended.wait(10)
     assert seen == ["j1"]
+    ended.clear()
+    sh.run("sleep 1000 &")
+    sh.jobs()[-1].on_end(note)
+    sh.close()
+    assert ended.wait(10)
+    assert seen == ["j1", "j2"]
 
 
 def test_a_released_job_outlives_its_session(sh: Session, seconds: str) -> None:

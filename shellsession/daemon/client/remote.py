@@ -533,8 +533,13 @@ class RemoteJob(AnyJob):
         return f"RemoteJob({self.id}, {self.command!r}, pids={self.pids})"
 
     def _now(self) -> dict[str, Any]:
-        """The daemon's present description of the job. A job that the daemon has forgotten has ended."""
-        described = from_part(self._ask("jobs", released=self._released).parts)
+        """The daemon's present description of the job. A job that it has forgotten, or whose session, has ended."""
+        try:
+            described = from_part(self._ask("jobs", released=self._released).parts)
+        except (SessionClosed, NoSuchAgent):
+            if self._released:  # it lives on, and the agent's next session lists it
+                raise
+            described = []
         ours = (one for one in described if field(one, "id", str) == self.id)
         return next(ours, {"alive": [], "running": False, "exit_code": None})
 
