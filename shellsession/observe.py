@@ -7,7 +7,7 @@ masked.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from .models import Result
@@ -63,12 +63,10 @@ class Observers:
         """Whether anybody observes the commands."""
         return bool(self.callbacks) or logger(DEBUG) is not None
 
-    def ended(self, command: bytes, result: Result, environment: Callable[[], Mapping[str, str]]) -> None:
-        """Tell the observers and the log that a command has ended. ``environment``: returns that of the session."""
+    def ended(self, command: bytes, result: Result, masking: Callable[[], Secrets]) -> None:
+        """Tell the observers and the log that a command has ended. ``masking``: returns the secrets of the session."""
         if self.callbacks:
-            from .policy.secrets import Secrets  # its regular expressions take 2 ms
-
-            self._secrets = self._secrets or Secrets(environment())
+            self._secrets = self._secrets or masking()
             text = self._secrets.mask(command.decode("utf-8", "replace"), _SHOWN)
             for callback in self.callbacks:
                 callback(self.agent, text, result)
