@@ -20,7 +20,7 @@ from .engine.verbs.call import Call, Job
 from .engine.verbs.engine import Engine
 from .errors import FORKED, InvalidRequest, SessionClosed
 from .models import TTY, Limits, OnTimeout, Request, Result, State, check_flag, check_seconds, command_bytes
-from .options import Options, absolute, bash_of, check_options, check_size, commands_of, place_of
+from .options import Options, absolute, bash_of, check_options, check_size, commands_of, place_of, scope_of
 from .sandbox import Sandbox
 from .signatures import AnySession, Command, RunOptions, Seconds, Text, fed
 
@@ -180,7 +180,7 @@ class Base(AnySession[Request]):
             changes["stdin"] = fed(stdin)
         if "limits" in given:
             changes["limits"] = _limits_of(given["limits"], self._engine.options.sandbox)
-        return self._defaults.__replace__(**changes)
+        return self._defaults.__replace__(**changes | scope_of(given))
 
     def _plain_request(self, command: Command) -> Request:
         return self._defaults.with_command(command_bytes(command))

@@ -246,7 +246,7 @@ def to_bytes(name: str, value: object) -> bytes:
     raise InvalidRequest(f"{name} is str or bytes, not {type(value).__name__}")
 
 
-class Request(Record):
+class Request(Record, unshown=("env",)):
     """One command and how to run it; see ``Session.run`` for the meaning of each field."""
 
     command: bytes
@@ -260,9 +260,15 @@ class Request(Record):
     isolated: bool = False
     limits: Limits = Limits()
     on_output: OnOutput | None = None
+    cwd: str | None = None
+    env: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
         self._check_command()
+        if self.cwd is not None and not path_text(self.cwd):
+            raise InvalidRequest(f"cwd is the path of a directory, not {self.cwd!r:.100}")
+        if self.env is not None:
+            _check_variables(self.env)
         check_seconds("timeout", self.timeout)
         check_seconds("idle_timeout", self.idle_timeout)
         if not isinstance(self.limits, Limits):
@@ -296,6 +302,30 @@ class Request(Record):
         request = object.__new__(Request)
         request.__dict__.update(self.__dict__, on_output=on_output)
         return request
+
+
+# Bash computes these itself. They would lose their meaning for good, as they cannot be set back to what they were.
+_COMPUTED: Final = frozenset(
+    (
+        *("BASHPID", "BASH_ALIASES", "BASH_ARGV0", "BASH_CMDS", "BASH_COMMAND", "BASH_MONOSECONDS", "BASH_SUBSHELL"),
+        *("COMP_WORDBREAKS", "DIRSTACK", "EPOCHREALTIME", "EPOCHSECONDS", "FUNCNAME", "GROUPS", "HISTCMD", "LINENO"),
+        *("PIPESTATUS", "RANDOM", "SECONDS", "SRANDOM"),
+    )
+)
+
+
+def _check_variables(env: object) -> None:
+    """Raise InvalidRequest unless a command can have these variables. No message shows a value: it may be a secret."""
+    if not isinstance(env, Mapping):
+        raise InvalidRequest(f"env is a mapping of names to values, not {type(env).__name__}")
+    for name, value in env.items():
+        if not (isinstance(name, str) and name.isascii() and name.isidentifier()):
+            shown = repr(name.partition("=")[0]) if isinstance(name, str) else type(name).__name__
+            raise InvalidRequest(f"env: {shown:.100} is no name of a variable: letters, digits and _ make one")
+        if name in _COMPUTED:
+            raise InvalidRequest(f"env: bash computes {name} itself, and it cannot be set for one command")
+        if not isinstance(value, str) or b"\0" in to_bytes(f"env: the value of {name}", value):
+            raise InvalidRequest(f"env: the value of {name} is a str without NUL bytes")
 
 
 # The names of the options of ``run``, without ``check``: that only asks for an error, and no request has it.

@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from .errors import InvalidRequest
 from .models import Limits, OnTimeout, Record, Request, path_text, to_bytes
-from .signatures import Text
+from .signatures import RunOptions, Text
 
 if TYPE_CHECKING:
     from .sandbox import Sandbox
@@ -64,6 +64,16 @@ def place_of(cwd: object) -> str | None:
     if (place := path_of("cwd", cwd)) == "":
         raise InvalidRequest("cwd '' is not a directory")
     return place
+
+
+def scope_of(given: RunOptions) -> dict[str, Any]:
+    """Return the ``cwd`` of a call as text, and a copy of its ``env``. Raises InvalidRequest."""
+    scope: dict[str, Any] = {}
+    if "cwd" in given:
+        scope["cwd"] = place_of(given["cwd"])
+    if isinstance(env := given.get("env"), Mapping):  # a Request refuses all else
+        scope["env"] = dict(env)
+    return scope
 
 
 def bash_of(bash: object) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import wraps
+from os import PathLike
 from types import EllipsisType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypedDict, TypeVar
 
@@ -67,6 +68,8 @@ class RunOptions(TypedDict, total=False):
     limits: Limits | None
     on_output: OnOutput | None
     echo: bool
+    cwd: str | PathLike[str] | None
+    env: Mapping[str, str] | None
     check: bool
 
 
@@ -141,6 +144,8 @@ class _Streaming(AnySession[R], Generic[R, OutputT]):
         merge_stderr: bool = False,
         isolated: bool = False,
         limits: Limits | None = None,
+        cwd: str | PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> OutputT:
         """Run a command and iterate over its output while it runs.
 
@@ -182,6 +187,8 @@ class ThreadSession(_Streaming[R, Output]):
         limits: Limits | None = None,
         on_output: OnOutput | None = None,
         echo: bool = False,
+        cwd: str | PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
         check: bool = False,
     ) -> Result:
         """Run a command and return its Result.
@@ -209,6 +216,9 @@ class ThreadSession(_Streaming[R, Output]):
         * ``on_output``: called as ``on_output("stdout" or "stderr", data)`` when output arrives. With asyncio it may be
           a coroutine function; while it is awaited, no more output is read.
         * ``echo``: with ``stdin=TTY``, the terminal echoes what is typed.
+        * ``cwd``, ``env``: the directory and more environment variables for this command only. Afterwards both are as
+          before; everything else that the command changed persists. A relative path starts at the session's directory.
+          If they cannot be set (no such directory, a readonly variable), the command does not run (``ran`` is False).
         * ``check``: raise CommandFailed if the status is not 0 or the command was not run, and CommandTimeout at a
           time limit.
 
@@ -220,7 +230,7 @@ class ThreadSession(_Streaming[R, Output]):
         """
         if (
             (timeout is ... and idle_timeout is None and on_timeout is None and stdin is None and tty is None)
-            and (limits is None and on_output is None)
+            and (limits is None and on_output is None and cwd is None and env is None)
             and (merge_stderr is isolated is echo is check is False)
         ):
             return self._run(self._plain_request(command))

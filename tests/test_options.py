@@ -46,6 +46,8 @@ _RUN: Final[dict[str, Any]] = {
     "isolated": True,
     "limits": Limits(7),
     "on_output": print,
+    "cwd": "/usr",
+    "env": {"A": "1"},
 }
 _SESSION: Final[dict[str, Any]] = {
     "cwd": "/usr",
@@ -77,6 +79,7 @@ _NO_FLAGS: Final = {
 _NOT_THE_MODELS: Final = {
     **dict.fromkeys(["on_timeout", "idle_timeout", "limits", "on_output"], "the toolbox's own"),
     **dict.fromkeys(["tty", "echo", "merge_stderr", "isolated"], "how the toolbox reads output; nothing to choose"),
+    **dict.fromkeys(["cwd", "env"], "a model writes them into its command"),
 }
 _RESULT: Final = Result(b"", b"", 0, None, "/", 0.1, "exited")
 

@@ -41,7 +41,7 @@ from ...models import (
     check_seconds,
     command_bytes,
 )
-from ...options import SessionOptions, absolute, bash_of, check_options, check_size, commands_of, place_of
+from ...options import SessionOptions, absolute, bash_of, check_options, check_size, commands_of, place_of, scope_of
 from ...signatures import AnyJob, AnySession, Command, RunOptions, Seconds, fed
 from ..protocol.endpoint import socket_path
 from ..protocol.messages import closed_meanwhile, field, from_part, only_part, to_result
@@ -359,6 +359,7 @@ class Remote(AnySession[PreparedRun]):
         fields, text = dict[str, Any](given), command_bytes(command)
         stdin, on_output = fields.pop("stdin", None), fields.pop("on_output", None)
         data = () if stdin is None or stdin is TTY else (fed(stdin),)
+        fields |= scope_of(given)
         Request(text, on_output=on_output, **fields)  # raises for invalid values
         if "limits" in fields:
             fields["limits"] = limits_fields(fields["limits"])

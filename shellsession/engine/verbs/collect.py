@@ -310,6 +310,12 @@ def _wants_input(shell: Shell, call: Call, silent: float) -> bool:
 
 def ask(shell: Shell, line: bytes, patience: float = 1.0) -> Steps[bytes | None]:
     """Make an idle bash run ``line``. Returns what bash printed, or None if it gave no mark within ``patience``."""
+    framer = yield from asked(shell, line, patience)
+    return None if framer is None else framer.noise_without_prompts
+
+
+def asked(shell: Shell, line: bytes, patience: float) -> Steps[Framer | None]:
+    """Make an idle bash run ``line``. Returns the framer with its mark, or None if none came within ``patience``."""
     framer = Framer(fresh_nonce(), shell.prompt)
     shell.control.send(b"\n" + line + mark_line(framer.nonce))
     shell.continue_stopped()
@@ -319,7 +325,7 @@ def ask(shell: Shell, line: bytes, patience: float = 1.0) -> Steps[bytes | None]
         if data == b"" or (framer.mark is None and time.monotonic() >= until):
             return None
     shell.control.lines_taken(framer.mark)
-    return framer.noise_without_prompts
+    return framer
 
 
 class UnattendedReader:

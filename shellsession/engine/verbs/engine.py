@@ -31,7 +31,7 @@ from ..io.streams import FULL_PAUSE
 from ..io.threads import Steps, T
 from ..kernel import proc
 from ..kernel.signals import signals_deferred
-from . import collect, ending, submit
+from . import collect, ending, scope, submit
 from .call import LOOK_TERMINAL, Call, Typed
 from .collect import DEAD, IDLE, INPUT, INTERRUPT, MARK, OUTPUT, OVERFLOW, TIMED_OUT
 from .core import Core
@@ -268,6 +268,8 @@ class Engine(Core):
         self.unread = b""
         if shell.busy:  # an exception interrupted the last command where it could not be ended
             ending.abandon(self)
+        elif self.scope:  # an exception came while the scope of a command was entered
+            yield from scope.leave(self, shell)
         is_gone = shell.lost or not shell.is_ready(self.terminal_job is None)
         if self.kill_reason:  # checked after the shell: another thread sets the reason first, then kills it
             ending.abandon(self)
@@ -276,7 +278,9 @@ class Engine(Core):
         if lost is None and not is_gone:
             self.note_traps(request)
             self.traced = self.prompt_speaks and self.may_run_trap(request) and (yield from ending.is_traced(shell))
-            return submit.start(self, shell, request)
+            if (request.cwd is None and not request.env) or (fault := (yield from self._enter(request))) is None:
+                return submit.start(self, shell, request)
+            return fault
         call = self.last = Call(request, Typed(), self.left)
         call.not_run = True
         call.reason = GONE
@@ -284,6 +288,21 @@ class Engine(Core):
             yield from ending.shell_died(self, call)
         else:
             call.end(announced(lost))
+        return call
+
+    def _enter(self, request: Request) -> Steps[Call | None]:
+        """Set the directory and the variables of the request. If that fails, return a call that says so."""
+        shell = self.live()
+        entered = yield from scope.enter(self, shell, request)
+        if not entered.fault:
+            return None
+        call = self.last = Call(request, Typed(), self.left)
+        call.not_run, call.reason = True, f"cwd= or env= could not be set: {entered.fault}"
+        if entered.mark is None:
+            yield from ending.kill_shell(self, call)
+        else:
+            yield from scope.leave(self, shell)
+            ending.result(call, "exited", entered.mark.status, shell.cwd)
         return call
 
     def _wait(self, call: Call, until: float | None) -> Steps[Result]:

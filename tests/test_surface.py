@@ -1,0 +1,83 @@
+"""What a session offers beyond running a command, in sessions of every kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import kinds
+import pytest
+
+from shellsession import InvalidRequest, Result, Session
+
+sh = kinds.sh
+
+pytestmark = pytest.mark.usefixtures("company")
+
+SOON: Final = 0.3
+# All bytes but NUL.
+_BYTES: Final = bytes(range(1, 256)).decode("utf-8", "surrogateescape") + "\n\n"
+# The directory and the variables, in which nothing else differs from one command to the next.
+_STATE: Final = "pwd; declare -p PWD OLDPWD PLAIN SENT NUMBER LIST NAMED NONE 2>&1"
+
+
+def test_a_directory_and_variables_for_one_command(sh: Session, place: Path) -> None:
+    (place / "sub dir").mkdir()
+    sh.run(
+        "PLAIN=$'a\\001\\177\\377\\n\\n'; export SENT=s; declare -i NUMBER=5; LIST=(1 '2 3'); declare -x NAMED; cd ."
+    )
+    before = sh.run(_STATE)
+    inside = 'pwd; printf %s "$PLAIN" "$NUMBER" "$LIST"; printenv NONE; cd /; SENT=other; export NONE=; KEPT=kept'
+    env = {"PLAIN": _BYTES, "SENT": "", "NUMBER": "x y", "LIST": "l", "NAMED": "n", "NONE": "sent"}
+    result = sh.run(inside, cwd="sub dir", env=env)
+    assert result.stdout_bytes == f"{place}/sub dir\n{_BYTES}x ylsent\n".encode("utf-8", "surrogateescape")
+    assert (result.exit_code, result.cwd) == (0, str(place))
+    assert sh.run(_STATE) == before.__replace__(duration=pytest.approx(0, abs=60))
+    assert sh.run("echo $KEPT").stdout == "kept\n"
+    *_, last = sh.stream("pwd; echo $SENT; (exit 3)", cwd=Path("/"), env={"SENT": "x" * 10**6}, isolated=True)
+    assert isinstance(last, Result)
+    assert (last.exit_code, last.outcome, last.cwd) == (3, "exited", str(place))
+    assert sh.run(_STATE).stdout == before.stdout
+
+
+@pytest.mark.parametrize("how", ["interrupt", "yield"])
+def test_they_end_with_a_command_that_is_ended(sh: Session, how: Any, place: Path) -> None:
+    sh.run("set -eu; trap 'true' DEBUG; X=before")
+    result = sh.run("X=inside; cd /usr; sleep 100", cwd="/", env={"X": "x"}, timeout=SOON, on_timeout=how)
+    if how == "yield":
+        assert sh.cwd == "/usr"
+        result = sh.interrupt()
+    assert (result.state_kept, result.cwd) == (True, str(place))
+    assert sh.run("false && true; echo $X; pwd", env={"Y": ""}).stdout == f"before\n{place}\n"
+
+
+def test_a_command_does_not_run_without_them(sh: Session, place: Path) -> None:
+    sh.run("readonly FIXED=1; OTHER=before")
+    missing = sh.run("echo never", cwd=place / "missing", env={"OTHER": "x"})
+    fixed = sh.run("echo never", cwd="/", env={"OTHER": "x", "FIXED": "2"})
+    for result, why in ((missing, "No such file or directory"), (fixed, "FIXED: cannot unset: readonly variable")):
+        assert (result.ran, result.ok, result.state_kept, result.stdout) == (False, False, True, "")
+        assert why in result.reason
+        assert result.cwd == str(place)
+    assert sh.run("echo $OTHER $FIXED; pwd").stdout == f"before 1\n{place}\n"
+    kept = sh.run("readonly OTHER", env={"OTHER": "x"})
+    assert (kept.exit_code, "OTHER: cannot unset: readonly variable" in kept.reason) == (0, True)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"cwd": ""},
+        {"cwd": 1},
+        {"env": {"A B": ""}},
+        {"env": {"A": "\0"}},
+        {"env": {"A": 1}},
+        {"env": ["A"]},
+        {"env": {"RANDOM": "1"}},
+    ],
+    ids=str,
+)
+def test_a_wrong_directory_or_variable_is_refused(sh: Session, wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest, match=next(iter(wrong))):
+        sh.run("echo never", **wrong)
+    assert sh.pid is None
