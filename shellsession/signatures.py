@@ -59,11 +59,11 @@ class RunOptions(TypedDict, total=False):
     """The options of ``run``, by name."""
 
     timeout: Seconds
-    idle_timeout: float | None
+    idle_timeout: Seconds
     on_timeout: OnTimeout | None
-    stdin: Stdin
+    stdin: Stdin | EllipsisType
     tty: bool | None
-    merge_stderr: bool
+    merge_stderr: bool | None
     isolated: bool
     limits: Limits | None
     on_output: OnOutput | None
@@ -138,10 +138,10 @@ class _Streaming(AnySession[R], Generic[R, OutputT]):
         command: Command,
         *,
         timeout: Seconds = ...,
-        idle_timeout: float | None = None,
+        idle_timeout: Seconds = ...,
         stdin: bytes | str | None = None,
         tty: bool | None = None,
-        merge_stderr: bool = False,
+        merge_stderr: bool | None = None,
         isolated: bool = False,
         limits: Limits | None = None,
         cwd: str | PathLike[str] | None = None,
@@ -149,7 +149,8 @@ class _Streaming(AnySession[R], Generic[R, OutputT]):
     ) -> OutputT:
         """Run a command and iterate over its output while it runs.
 
-        The items are (stream, data) pairs; the last item is the Result. The arguments are those of ``run``.
+        The items are (stream, data) pairs; the last item is the Result. The arguments are those of ``run``. Without
+        ``stdin``, it is /dev/null, also in a session with ``stdin=TTY``.
 
         If you leave the loop early, the command is interrupted as soon as nothing refers to the iterator any more.
         While a variable still does, ``run`` raises SessionBusy. ``close()`` interrupts the command at once.
@@ -178,11 +179,11 @@ class ThreadSession(_Streaming[R, Output]):
         command: Command,
         *,
         timeout: Seconds = ...,
-        idle_timeout: float | None = None,
+        idle_timeout: Seconds = ...,
         on_timeout: OnTimeout | None = None,
-        stdin: Stdin = None,
+        stdin: Stdin | EllipsisType = ...,
         tty: bool | None = None,
-        merge_stderr: bool = False,
+        merge_stderr: bool | None = None,
         isolated: bool = False,
         limits: Limits | None = None,
         on_output: OnOutput | None = None,
@@ -199,8 +200,11 @@ class ThreadSession(_Streaming[R, Output]):
         Each command gets its own stdin, stdout and stderr, so the effect of ``exec >file`` ends with the command. All
         other state persists.
 
-        * ``timeout``: how many seconds the command may run. ``...`` is the session's default; None is no limit.
-        * ``idle_timeout``: how many seconds it may run without printing anything.
+        Where ``timeout``, ``idle_timeout`` or ``stdin`` is ``...``, and where ``on_timeout``, ``tty``, ``merge_stderr``
+        or ``limits`` is None, the session's own value applies.
+
+        * ``timeout``: how many seconds the command may run. None is no limit.
+        * ``idle_timeout``: how many seconds it may run without printing anything. None is no limit.
         * ``on_timeout``: what happens at either limit. "interrupt" ends the command and keeps the shell. "kill" ends
           the shell as well. "yield" lets the command run and returns ``outcome="running"``, or "idle" at the idle
           limit. Continue with ``wait``, ``send`` or ``interrupt``.
@@ -229,9 +233,10 @@ class ThreadSession(_Streaming[R, Output]):
         SessionClosed after ``close()``, and ShellUnavailable if bash cannot be started.
         """
         if (
-            (timeout is ... and idle_timeout is None and on_timeout is None and stdin is None and tty is None)
-            and (limits is None and on_output is None and cwd is None and env is None)
-            and (merge_stderr is isolated is echo is check is False)
+            (timeout is ... and idle_timeout is ... and stdin is ...)
+            and (on_timeout is None and tty is None and merge_stderr is None and limits is None)
+            and (on_output is None and cwd is None and env is None)
+            and (isolated is echo is check is False)
         ):
             return self._run(self._plain_request(command))
         options = options_given(locals())

@@ -11,6 +11,7 @@ from typing import Any, Final
 import pytest
 
 from shellsession import (
+    TTY,
     AsyncAgents,
     AsyncRemoteSession,
     AsyncSession,
@@ -58,8 +59,12 @@ _SESSION: Final[dict[str, Any]] = {
     "on_timeout": "kill",
     "tty": False,
     "limits": Limits(7),
+    "idle_timeout": 8.0,
+    "stdin": TTY,
+    "merge_stderr": True,
     "startup": (b"X=1",),
     "check_startup": False,
+    "shutdown": (b"X=2",),
     "size": (81, 25),
     "bash": "/bin/bash",
     "sandbox": Sandbox(network=False),

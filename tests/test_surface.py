@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import kinds
 import pytest
 
-from shellsession import InvalidRequest, Result, Session
+from shellsession import TTY, AsyncSession, InvalidRequest, Result, Session, aconnect, connect
+from shellsession.engine.verbs import engine
 
 sh = kinds.sh
 
@@ -81,3 +84,68 @@ def test_a_wrong_directory_or_variable_is_refused(sh: Session, wrong: dict[str, 
     with pytest.raises(InvalidRequest, match=next(iter(wrong))):
         sh.run("echo never", **wrong)
     assert sh.pid is None
+
+
+@contextmanager
+def opened(kind: str, request: pytest.FixtureRequest, **options: Any) -> Iterator[Session]:
+    """A session of that kind with these options, closed at the end."""
+    if kind == "sync":
+        with Session(**options) as session:
+            yield session
+    elif kind == "async":
+        with kinds.in_a_loop(lambda: AsyncSession(**options)) as session:
+            yield session
+    else:
+        socket = request.getfixturevalue("daemon").socket
+        if kind == "remote":
+            remote = connect(request.node.name, socket, False, **options)
+            yield cast(Session, remote)
+            remote.close()
+        else:
+            with kinds.in_a_loop(lambda: aconnect(request.node.name, socket, False, **options)) as session:
+                yield session
+
+
+each_kind = pytest.mark.parametrize("kind", ["sync", "async", "remote", "async remote"])
+
+
+@each_kind
+def test_a_session_has_defaults_of_its_own(kind: str, request: pytest.FixtureRequest) -> None:
+    with opened(kind, request, stdin=TTY, merge_stderr=True, idle_timeout=SOON, timeout=20) as sh:
+        assert sh.run("read -p 'Who? ' who").stdout == "Who? "
+        assert sh.send("Ann\n").exit_code == 0
+        assert sh.run("sleep 100").outcome == "idle"
+        own = sh.run("echo $who; cat; echo err >&2; sleep 0.5", stdin=None, merge_stderr=False, idle_timeout=None)
+        assert (own.stdout, own.stderr, own.exit_code) == ("Ann\n", "err\n", 0)
+        assert sh.run("cat", tty=False).exit_code == 0
+        *_, last = sh.stream("cat")
+        assert isinstance(last, Result)
+        assert last.exit_code == 0
+    for wrong in ({"stdin": b"text"}, {"stdin": TTY, "tty": False}, {"merge_stderr": 1}, {"idle_timeout": 0}):
+        with pytest.raises(InvalidRequest, match=next(iter(wrong))), opened(kind, request, **wrong):
+            pass
+
+
+@each_kind
+@pytest.mark.parametrize("end", ["close", "restart"])
+def test_the_last_commands_of_a_session(kind: str, end: str, request: pytest.FixtureRequest, place: Path) -> None:
+    last = ["echo $X $((++n)) >>last; exit_status() { return 3; }; exit_status", "kill %1 && echo ended >>last"]
+    with opened(kind, request, cwd=place, shutdown=last) as sh:
+        sh.run("X=kept; sleep 100 &")
+        sh.run("sleep 100", on_timeout="yield", timeout=SOON)
+        getattr(sh, end)()
+        assert (place / "last").read_text() == "kept 1\nended\n"
+        assert sh.state == ("closed" if end == "close" else "idle")
+
+
+def test_last_commands_that_fail_are_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(engine, "_SHUTDOWN", SOON)
+    for last in (["(exit 3)", "true", "sleep 100", "never"], ["exit", "never"]):
+        with Session(shutdown=last) as sh:
+            sh.open()
+        assert sh.closed
+    said = [record.getMessage() for record in caplog.records if record.name == "shellsession"]
+    why = ["exit status 3", "ended by its time limit", "'never' was not run: 0.3 s are over"]
+    why += ["ended the session's bash", "'never' was not run: the shell is gone"]
+    for one, part in zip(said, why, strict=True):
+        assert part in one

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from types import EllipsisType
 from typing import TYPE_CHECKING, Final
 
 from ..models import MAX_COMMAND, OPTIONS, TTY, Result, Stdin
@@ -57,7 +58,11 @@ def own_parser() -> argparse.ArgumentParser:
         " choice, usually interrupt)",
     )
     parser.add_argument(
-        "--idle-timeout", metavar="S", type=arguments.seconds, help="end it after S seconds without output"
+        "--idle-timeout",
+        metavar="S",
+        type=arguments.seconds,
+        default=...,
+        help="end it after S seconds without output (0: no limit)",
     )
     parser.add_argument("--tty", action="store_true", help="its stdout is a terminal: columns and colours")
     parser.add_argument(
@@ -71,7 +76,9 @@ def own_parser() -> argparse.ArgumentParser:
         help="its stdin is the session's terminal; when it waits for input, exit with 124; `shellsession send`"
         " answers it",
     )
-    parser.add_argument("--merge-stderr", action="store_true", help="write both streams to stdout, in order")
+    parser.add_argument(
+        "--merge-stderr", action="store_true", default=None, help="write both streams to stdout, in order"
+    )
     parser.add_argument(
         "-C", dest="cwd", metavar="DIR", help="run only this command in DIR; a relative DIR is below the session's"
     )
@@ -143,10 +150,10 @@ def _run(session: RemoteSession, script: bytes, args: argparse.Namespace, relay:
         raise KeyboardInterrupt(_NOT_RUN if no_outcome.ended else _UNKNOWN) from None
 
 
-def _stdin(args: argparse.Namespace, beside: int) -> Stdin:
+def _stdin(args: argparse.Namespace, beside: int) -> Stdin | EllipsisType:
     """The command's stdin. It shares one message with the command, which takes ``beside`` bytes of it."""
     if args.stdin:
         from ..daemon.protocol.wire import PARTS_MAX
 
         return results.read_stdin(PARTS_MAX - beside, _REDIRECT)
-    return TTY if args.interactive else None
+    return TTY if args.interactive else ...

@@ -41,7 +41,17 @@ from ...models import (
     check_seconds,
     command_bytes,
 )
-from ...options import SessionOptions, absolute, bash_of, check_options, check_size, commands_of, place_of, scope_of
+from ...options import (
+    SessionOptions,
+    absolute,
+    bash_of,
+    check_options,
+    check_size,
+    commands_of,
+    defaults_of,
+    place_of,
+    scope_of,
+)
 from ...signatures import AnyJob, AnySession, Command, RunOptions, Seconds, fed
 from ..protocol.endpoint import socket_path
 from ..protocol.messages import closed_meanwhile, field, from_part, only_part, to_result
@@ -87,6 +97,7 @@ def opening(
     extra_env: Mapping[str, str] | None = None,
     limits: Limits | None = None,
     startup: Iterable[str | bytes] = (),
+    shutdown: Iterable[str | bytes] = (),
     sandbox: Sandbox | None = None,
     **options: Any,
 ) -> dict[str, Any]:
@@ -100,15 +111,19 @@ def opening(
         raise TypeError(f"a session has no option {', '.join(sorted(unknown))}")
     check_options(env, extra_env, options.get("agent_env", True), options.get("size", (200, 50)))
     check_flag("check_startup", options.get("check_startup", True))
-    defaults = {name: options[name] for name in ("timeout", "on_timeout", "tty") if name in options}
-    Request(b"", limits=Limits() if limits is None else limits, **defaults)  # raises for values that Session refuses
+    defaults = defaults_of(options, Limits() if limits is None else limits)  # raises for values that Session refuses
     if "bash" in options:  # found on the client's PATH, not the daemon's
         from shutil import which  # 5 ms, and rarely needed
 
         bash = bash_of(options["bash"])
         options["bash"] = _path(which(bash) or bash)
     place = place_of(cwd)
-    fields = {**process_state(), "startup": [wire_text(text) for text in commands_of(startup)], **options}
+    fields = {**process_state(), **options}
+    for name, commands in (("startup", startup), ("shutdown", shutdown)):
+        if texts := commands_of(name, commands):
+            fields[name] = [wire_text(text) for text in texts]
+    if defaults.stdin is TTY:
+        fields["stdin"] = "tty"
     if place is not None:
         fields["cwd"] = _path(place)
     if env is not None:
@@ -357,14 +372,14 @@ class Remote(AnySession[PreparedRun]):
         if self._streams and any(stream.active and pieces() is not None for pieces, stream in self._streams):
             raise SessionBusy(STILL_RUNS)
         fields, text = dict[str, Any](given), command_bytes(command)
-        stdin, on_output = fields.pop("stdin", None), fields.pop("on_output", None)
-        data = () if stdin is None or stdin is TTY else (fed(stdin),)
+        stdin, on_output = fields.pop("stdin", ...), fields.pop("on_output", None)
+        data = () if stdin in (..., None, TTY) else (fed(stdin),)
         fields |= scope_of(given)
         Request(text, on_output=on_output, **fields)  # raises for invalid values
         if "limits" in fields:
             fields["limits"] = limits_fields(fields["limits"])
-        if stdin is not None:
-            fields["stdin"] = "tty" if stdin is TTY else "bytes"
+        if stdin is not ...:
+            fields["stdin"] = "bytes" if data else "null" if stdin is None else "tty"
         flags = {"live": on_output is not None, "tell": self.on_wait is not None}
         fields |= {name: True for name, is_set in flags.items() if is_set}
         return self._message("run", text, *data, **fields), on_output

@@ -21,6 +21,7 @@ from ...errors import (
     InvalidRequest,
     SessionBusy,
     SessionClosed,
+    ShellSessionError,
     ShellUnavailable,
     StartupFailed,
 )
@@ -122,6 +123,17 @@ def attend(
     if policy == "kill" and what in (TIMED_OUT, IDLE):
         return (yield from ending.kill_shell(core, call))
     return (yield from ending.interrupt(core, call))
+
+
+# Seconds for all shutdown commands together, and how many characters of one that failed are logged.
+_SHUTDOWN: Final = 10.0
+_LOGGED: Final = 1000
+
+
+def _warn(message: str, *values: object) -> None:
+    import logging  # 5 ms, and rarely needed
+
+    logging.getLogger("shellsession").warning(message, *values)
 
 
 class RestartPending(Exception):
@@ -374,14 +386,44 @@ class Engine(Core):
     def restart(self) -> Steps[None]:
         """Start a new bash with the first directory and environment, and run the startup commands again."""
         self.kill_reason = ""
-        yield from ending.or_abandon(self, ending.shut_down(self, RESTARTED))
+        yield from ending.or_abandon(self, self._end(RESTARTED))
         self.lost = None  # no need to report a lost shell to a caller that asks for a restart
         yield from self.open()
 
-    def close(self) -> Steps[None]:
-        """End everything that belongs to the session. Nothing is left when this returns."""
+    def close(self, in_order: bool = True) -> Steps[None]:
+        """End everything that belongs to the session. Nothing is left when this returns.
+
+        ``in_order``: run the shutdown commands first.
+        """
         self.closed = True
-        yield from ending.or_abandon(self, ending.shut_down(self, CLOSED))
+        yield from ending.or_abandon(self, self._end(CLOSED) if in_order else ending.shut_down(self, CLOSED))
+
+    def _end(self, why: str) -> Steps[None]:
+        if self.options.shutdown and not (self.shell is None or self.kill_reason or self.attended):
+            try:
+                yield from self._run_shutdown()
+            except ShellSessionError as error:
+                _warn("the shutdown commands were not run: %s", error)
+            finally:
+                self.attended = None
+        yield from ending.shut_down(self, why)
+
+    def _run_shutdown(self) -> Steps[None]:
+        """Run the shutdown commands, as long as bash lives. What fails is logged, and prevents nothing."""
+        until, self.lost = time.monotonic() + _SHUTDOWN, None
+        if (running := self.handed_back) is not None:
+            yield from self._interrupt(running)
+        for text in self.options.shutdown:
+            shown, left = text.decode("utf-8", "replace"), until - time.monotonic()
+            if self.shell is None or left <= 0:
+                why = "the shell is gone" if self.shell is None else f"{_SHUTDOWN:g} s are over"
+                _warn("the shutdown command %.200r was not run: %s", shown, why)
+                continue
+            call = yield from self._begin(Request(text, tty=False, timeout=left))
+            if call.delivery.result is None:
+                yield from attend(self, call, call.until)
+            if not (came := call.delivery.deliver()).ok:
+                _warn("the shutdown command %.200r failed: %s", shown, came.for_model(_LOGGED))
 
     def close_if_idle(self, idle: float) -> Steps[None]:
         """Close the session if nothing runs in it, and nothing has for ``idle`` seconds."""
