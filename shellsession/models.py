@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, Final, Literal, Self, dataclass_transform
 
 from .errors import InvalidRequest, ShellSessionError
-from .text import MAX_CHARS, decoded, ending, fitted, left_running, report, status
+from .text import MAX_CHARS, clean, decoded, ending, fitted, left_running, report, status
 
 
 class CommandError(ShellSessionError):
@@ -401,6 +401,18 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
     def runs_on(self) -> bool:
         """Whether the command was handed back and still runs. Continue with ``wait``, ``send`` or ``interrupt``."""
         return self.exit_code is None and self.state_kept and self.outcome in ("running", "input", "idle")
+
+    @property
+    def question(self) -> str:
+        """What the program asks, if ``outcome`` is "input": the last line of its output, if that is unfinished.
+
+        stderr goes before stdout, as `read -p` and Python's `input()` ask there. Escape sequences are removed.
+        """
+        if self.outcome == "input":
+            for data in (self.stderr_bytes, self.stdout_bytes):
+                if asked := clean(data.rpartition(b"\n")[2][-_LAST_OUTPUT:].decode("utf-8", "replace")).strip():
+                    return asked
+        return ""
 
     def for_model(self, max_chars: int = MAX_CHARS, clean: bool = True) -> str:
         """Return the text for a model: the output, and in brackets how the command ended if it did not just succeed.

@@ -10,11 +10,26 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Itera
 from functools import wraps
 from os import PathLike
 from types import EllipsisType
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypedDict, TypeVar
 
 from .errors import InvalidRequest
-from .models import TTY, Limits, OnOutput, OnTimeout, Result, Stdin, Stream, check_flag, checked, to_bytes
+from .models import (
+    TTY,
+    Limits,
+    OnOutput,
+    OnTimeout,
+    Result,
+    Stdin,
+    Stream,
+    check_flag,
+    check_seconds,
+    checked,
+    to_bytes,
+)
 from .text import decoded
+
+if TYPE_CHECKING:
+    import re
 
 Seconds = float | None | EllipsisType
 Text = str | bytes
@@ -87,6 +102,26 @@ def fed(stdin: object) -> bytes:
     if not isinstance(stdin, str | bytes | bytearray | memoryview):
         raise InvalidRequest(f"stdin is None (/dev/null), TTY, str or bytes, not {type(stdin).__name__}")
     return to_bytes("stdin", stdin)
+
+
+def check_idle(idle_timeout: Seconds) -> None:
+    """Raise InvalidRequest unless this is a number of seconds, None, or ``...``."""
+    if idle_timeout is not ...:
+        check_seconds("idle_timeout", idle_timeout)
+
+
+def pattern_of(until: object) -> re.Pattern[str] | None:
+    """Return the regular expression of ``wait(until=)``. Raises InvalidRequest."""
+    if until is None:
+        return None
+    import re  # 5 ms, and rarely needed
+
+    if not isinstance(until, str):
+        raise InvalidRequest(f"until is a regular expression (str), not {until!r:.100}")
+    try:
+        return re.compile(until, re.MULTILINE)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise InvalidRequest(f"until: {until!r:.100} is no regular expression: {error}") from None
 
 
 def _refuse_terminal(stdin: object) -> None:

@@ -149,3 +149,71 @@ def test_last_commands_that_fail_are_logged(monkeypatch: pytest.MonkeyPatch, cap
     why += ["ended the session's bash", "'never' was not run: the shell is gone"]
     for one, part in zip(said, why, strict=True):
         assert part in one
+
+
+def test_a_wait_ends_when_the_output_matches(sh: Session, place: Path) -> None:
+    (place / "go").write_text("")
+    serve = (
+        "echo starting; echo 'Ready on port' 80; while [ ! -s go ]; do sleep 0.01; done; echo Rebuilt é >&2; sleep 100"
+    )
+    first = sh.run(serve, tty=False, timeout=SOON, on_timeout="yield")
+    # It may have been printed before the wait, and is not found twice.
+    ready = sh.wait(until=r"^Ready on port (\d+)$")
+    assert (ready.outcome, ready.runs_on) == ("running", True)
+    assert "Ready on port" in first.stdout + ready.stdout
+    assert "matches" in ready.reason
+    assert sh.wait(SOON, until="Ready").reason == "the time limit passed"
+    assert sh.wait(idle_timeout=SOON, until="Ready").outcome == "idle"
+    (place / "go").write_text("go")
+    rebuilt = sh.wait(until="Rebuilt [é]")
+    assert (rebuilt.outcome, rebuilt.stderr) == ("running", "Rebuilt é\n")
+    for wrong in ("(", b"x", 1):
+        with pytest.raises(InvalidRequest, match="until"):
+            sh.wait(until=cast(str, wrong))
+    assert sh.interrupt().outcome == "interrupted"
+    sh.run("sleep 0.2; echo end", timeout=0.05, on_timeout="yield")
+    ended = sh.wait(until="never")
+    assert (ended.stdout, ended.outcome) == ("end\n", "exited")
+
+
+def test_silence_has_its_limit_for_one_wait(sh: Session) -> None:
+    assert sh.run("read x; sleep 0.3; echo $x; sleep 100", stdin=TTY).outcome == "input"
+    assert sh.send("typed\n", idle_timeout=0.1).outcome == "idle"
+    longer = sh.wait(idle_timeout=1)
+    assert (longer.stdout, longer.outcome) == ("typed\n", "idle")
+    assert sh.wait(0.1).outcome == "running"
+    with pytest.raises(InvalidRequest, match="idle_timeout"):
+        sh.wait(idle_timeout=0)
+
+
+_SHOW_KEYS: Final = r"""
+import os, sys, termios, tty
+tty.setraw(0)
+for switch in ("l", "h"):
+    os.write(1, f"\x1b[?1{switch}keys? ".encode())
+    os.write(1, repr(os.read(0, 100)).encode())
+"""
+
+
+def test_keys_by_name(sh: Session) -> None:
+    assert sh.run(["python3", "-c", _SHOW_KEYS], stdin=TTY).question == "keys?"
+    again = sh.send("a", keys=["Up", "Tab", "C-c", "M-x", "F5", "DC", "é"])
+    typed = b"a\x1b[A\t\x03\x1bx\x1b[15~\x1b[3~\xc3\xa9"
+    assert repr(typed) in again.stdout
+    assert (again.outcome, again.question.endswith("keys?")) == ("input", True)
+    assert repr(b"\x1bOA\x1bOH\r") in sh.send(keys=["Up", "Home", "Enter"]).stdout
+    assert sh.run("read -p 'Go on? ' x; echo $?", stdin=TTY).question == "Go on?"
+    for wrong in (["Upp"], "C-c", [1], ["C-"]):
+        with pytest.raises(InvalidRequest, match=r"C-x, M-x .*Up, Down, .*F12"):
+            sh.send(keys=cast(list[str], wrong))
+    assert sh.send(keys=["C-c"]).exit_code == 130
+
+
+def test_what_a_program_asks(sh: Session) -> None:
+    asks = "print('1) one'); print('no line', end='', flush=True); input('\\x1b[1mWhich?\\x1b[0m ')"
+    result = sh.run(["python3", "-c", asks], stdin=TTY)
+    assert (result.outcome, result.question) == ("input", "Which?")
+    assert sh.send("1\n").question == ""
+    assert sh.run("printf 'Continue [y/N] '; read answer", stdin=TTY).question == "Continue [y/N]"
+    sh.interrupt()
+    assert sh.run("printf unfinished").question == ""

@@ -20,7 +20,7 @@ from ..daemon.client.async_session import AsyncRemoteSession, aconnect
 from ..errors import ShellSessionError
 from ..models import VERSION
 from .extras import missing
-from .toolbox import PROGRESS, Command, Interactive, Patience, TextToType, Timeout, Toolbox
+from .toolbox import PROGRESS, Command, Interactive, Keys, Patience, TextToType, Timeout, Toolbox
 
 try:
     import anyio
@@ -83,8 +83,8 @@ def server(toolbox: Toolbox) -> MCPServer:
         return await _answer(toolbox.bash(command, timeout, interactive), context)
 
     @mcp_server.tool(description=inspect.getdoc(toolbox.send), annotations=destructive, structured_output=False)
-    async def send(text: TextToType, context: Context) -> str:
-        return await _answer(toolbox.send(text), context)
+    async def send(context: Context, text: TextToType = "", keys: Keys = None) -> str:
+        return await _answer(toolbox.send(text, keys), context)
 
     @mcp_server.tool(description=inspect.getdoc(toolbox.wait), annotations=read_only, structured_output=False)
     async def wait(context: Context, seconds: Patience = None) -> str:

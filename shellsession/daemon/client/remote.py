@@ -434,12 +434,16 @@ class Remote(AnySession[PreparedRun]):
     async def _result(self, request: Message, on_output: OnOutput | None = None) -> Result:
         return self._take_result(await self._ask(request, on_output))
 
-    async def _wait(self, verb: str, timeout: Seconds, *parts: bytes) -> Result:
-        """``wait`` and ``send``."""
-        return await self._result(self._wait_message(verb, timeout, *parts), self._on_output)
+    async def _wait(self, verb: str, timeout: Seconds, idle: Seconds = ..., *parts: bytes, **given: object) -> Result:
+        """``wait`` and ``send``. ``given``: other fields of the request."""
+        if idle is not ...:
+            check_seconds("idle_timeout", idle)
+            given["idle_timeout"] = idle
+        return await self._result(self._wait_message(verb, timeout, *parts, **given), self._on_output)
 
-    def _wait_message(self, verb: str, timeout: Seconds, *parts: bytes) -> Message:
-        fields: dict[str, object] = {"live": True} if self._on_output is not None else {}
+    def _wait_message(self, verb: str, timeout: Seconds, *parts: bytes, **fields: object) -> Message:
+        if self._on_output is not None:
+            fields["live"] = True
         if verb == "send" and self.on_wait is not None:  # ``wait`` never queues
             fields["tell"] = True
         if timeout is not ...:

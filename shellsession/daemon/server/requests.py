@@ -157,6 +157,8 @@ class Wait(OfCommand):
 
     verb: Literal["wait"]
     timeout: float | None = None
+    idle_timeout: float | None = None
+    until: str | None = None
     live: bool = False
     so_far: bool = False
 
@@ -172,6 +174,8 @@ class Send(OfCommand):
 
     verb: Literal["send"]
     timeout: float | None = None
+    idle_timeout: float | None = None
+    keys: list[str] = []
     live: bool = False
     tell: bool = False
     so_far: bool = False

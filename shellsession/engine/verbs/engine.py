@@ -9,7 +9,9 @@ Law: whatever exception is raised meanwhile, no command is left running that its
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
+from re import Pattern as AnyPattern
 from typing import Final
 
 from ...errors import (
@@ -25,7 +27,9 @@ from ...errors import (
     ShellUnavailable,
     StartupFailed,
 )
+from ...keys import bytes_of
 from ...models import OnTimeout, Outcome, Request, Result, Stream
+from ...signatures import Seconds
 from ..bash.shell import Shell
 from ..bash.spawn import directory, handshake, spawn
 from ..io.streams import FULL_PAUSE
@@ -47,6 +51,7 @@ _ENDINGS: Final[dict[str, tuple[Outcome, str]]] = {
     OVERFLOW: ("overflow", ending.OVERFLOWED),
     OUTPUT: ("running", ""),
 }
+_PRINTED: Final = HandedBack(*_ENDINGS[OUTPUT])
 
 
 def guarded(core: Core, steps: Steps[T]) -> Steps[T]:
@@ -89,7 +94,7 @@ def attend(
     """
     shell = core.live()
     core.attended = call
-    if call.request.idle_timeout is not None:
+    if call.idle_timeout is not None:
         call.attended_from = time.monotonic()
     call.raise_fault()
     while True:
@@ -134,6 +139,9 @@ def _warn(message: str, *values: object) -> None:
     import logging  # 5 ms, and rarely needed
 
     logging.getLogger("shellsession").warning(message, *values)
+
+
+Pattern = AnyPattern[str]
 
 
 class RestartPending(Exception):
@@ -317,25 +325,53 @@ class Engine(Core):
             ending.result(call, "exited", entered.mark.status, shell.cwd)
         return call
 
-    def _wait(self, call: Call, until: float | None) -> Steps[Result]:
-        return said_of(self, call, call.delivery.result or (yield from attend(self, call, until, "yield")))
+    def _wait(self, call: Call, until: float | None, pattern: Pattern | None) -> Steps[Result]:
+        if (came := call.delivery.result) is not None:
+            return said_of(self, call, came)
+        steps = attend(self, call, until, "yield") if pattern is None else self._watch(call, until, pattern)
+        return said_of(self, call, (yield from steps))
+
+    def _watch(self, call: Call, until: float | None, pattern: Pattern) -> Steps[Result | HandedBack]:
+        """Wait until the command has printed what matches the pattern, or as ``attend`` does."""
+        while not call.sees(pattern):
+            before, call.following, call.has_output = call.printed, True, False
+            try:
+                came = yield from attend(self, call, until, "yield")
+            finally:
+                call.following = False
+            if came == _PRINTED and call.printed > before:
+                continue
+            # Otherwise the time is up, or the daemon has woken us, because our client has left.
+            if isinstance(came, Result) or not call.sees(pattern):
+                return came
+            break
+        return HandedBack("running", f"the output matches {pattern.pattern!r:.100}")
 
     # -- a command that was handed back
 
-    def wait(self, until: float | None) -> Steps[Result]:
-        """Wait until the running command ends or waits for input, or until the moment passes."""
+    def wait(self, until: float | None, idle: Seconds = ..., pattern: Pattern | None = None) -> Steps[Result]:
+        """Wait until the running command ends or waits for input, or until the moment passes.
+
+        ``idle``: or until it has printed nothing for so long. ``pattern``: or until it has printed what matches that.
+        """
         yield from self._drop_left()
         call = self.running("wait for", ended_too=True)
-        return (yield from guarded(self, self._wait(call, until)))
+        call.idle_timeout_now = idle
+        return (yield from guarded(self, self._wait(call, until, pattern)))
 
     def poll(self) -> Steps[Result]:
         """Return the output since the last result, without waiting."""
         return (yield from self.wait(time.monotonic()))
 
-    def send(self, data: bytes, until: float | None) -> Steps[Result]:
+    def send(self, data: bytes, until: float | None, idle: Seconds = ...) -> Steps[Result]:
         """Type into the running command's terminal, then wait as ``wait`` does."""
         yield from self.type(data, until)
-        return (yield from self.wait(until))
+        return (yield from self.wait(until, idle))
+
+    def typed(self, text: bytes, keys: Sequence[str]) -> bytes:
+        """Return what the terminal is to get for the text, and for the keys with these names."""
+        call = self.handed_back
+        return text + bytes_of(keys, call is not None and call.application_keys)
 
     def type(self, data: bytes, until: float | None = None) -> Steps[None]:
         """Type into the running command's terminal.
