@@ -30,18 +30,19 @@ from ...errors import (
 from ...keys import bytes_of
 from ...models import OnTimeout, Outcome, Request, Result, Stream
 from ...signatures import Seconds
-from ..bash.shell import Shell
-from ..bash.spawn import directory, handshake, spawn
+from ..bash.shell import READY, Shell
+from ..bash.spawn import first_directory, handshake, spawn
 from ..io.streams import FULL_PAUSE
 from ..io.threads import Steps, T
 from ..kernel import proc
 from ..kernel.signals import signals_deferred
-from . import collect, ending, scope, submit
+from . import collect, ending, scope, shell_end, submit
 from .call import LOOK_TERMINAL, Call, Typed
 from .collect import DEAD, IDLE, INPUT, INTERRUPT, MARK, OUTPUT, OVERFLOW, TIMED_OUT
 from .core import Core
-from .ending import HandedBack, announced, said_of, startup_failure
 from .ordinary import Ordinary
+from .results import HandedBack, answer, loss_report, result, startup_failure
+from .substitutions import wait_for_end
 
 _ENDINGS: Final[dict[str, tuple[Outcome, str]]] = {
     TIMED_OUT: ("timed_out", "the time limit passed"),
@@ -54,8 +55,8 @@ _ENDINGS: Final[dict[str, tuple[Outcome, str]]] = {
 _PRINTED: Final = HandedBack(*_ENDINGS[OUTPUT])
 
 
-def guarded(core: Core, steps: Steps[T]) -> Steps[T]:
-    """Run the steps, and end the command if they raise (Ctrl-C, a cancelled task, a callback that fails)."""
+def end_on_error(core: Core, steps: Steps[T]) -> Steps[T]:
+    """Run the steps. If they raise (Ctrl-C, a cancelled task, a callback that fails), end the command."""
     shell = core.shell
     try:
         return (yield from steps)
@@ -70,7 +71,7 @@ def guarded(core: Core, steps: Steps[T]) -> Steps[T]:
 def give_up(core: Core, shell: Shell | None) -> None:
     """Kill the shell in which the steps were waiting when they were closed. A closed generator cannot wait."""
     if core.shell is shell:  # garbage collection may close them much later, when the session has another shell
-        ending.abandon(core)
+        shell_end.abandon(core)
 
 
 def end_what_runs(core: Core) -> Steps[None]:
@@ -82,7 +83,7 @@ def end_what_runs(core: Core) -> Steps[None]:
         assert call is not None
         call.ending = call.ending or "interrupted"
         call.mute()
-        yield from ending.or_abandon(core, ending.interrupt(core, call))
+        yield from shell_end.or_abandon(core, ending.interrupt(core, call))
 
 
 def attend(
@@ -105,15 +106,15 @@ def attend(
             shell.wake()
         what = yield from collect.pump(shell, call, until)
         if what == MARK:
-            if not submit.is_plain(call) and (yield from submit.must_retype(core, call)):
+            if not submit.ran_beyond_doubt(call) and (yield from submit.must_retype(core, call)):
                 continue
             core.had_children = shell.family.has_children()
             if core.had_children:
-                what = yield from ending.wait_for_end(shell, call, until)
+                what = yield from wait_for_end(shell, call, until)
         if what == MARK:
             return (yield from ending.finish(core, shell, call))
         if what == DEAD:
-            return (yield from ending.shell_died(core, call))
+            return (yield from shell_end.shell_died(core, call))
         break
     outcome, reason = _ENDINGS[what]
     policy = on_timeout or call.request.on_timeout
@@ -126,7 +127,7 @@ def attend(
     call.ending, call.reason = ("interrupted" if what == INPUT else outcome), reason
     call.delivery.withdraw()
     if policy == "kill" and what in (TIMED_OUT, IDLE):
-        return (yield from ending.kill_shell(core, call))
+        return (yield from shell_end.kill_shell(core, call))
     return (yield from ending.interrupt(core, call))
 
 
@@ -173,13 +174,13 @@ class Engine(Core):
             yield from handshake(shell, self.options.tty, self.refuse_closed)
             for text in self.options.startup:
                 yield from self._prepare(text)
-            self.status, shell.lost, shell.in_hand = 0, False, False
+            self.status, shell.phase = 0, READY
         except GeneratorExit:
-            ending.abandon(self)
+            shell_end.abandon(self)
             raise
         except BaseException as error:
             if self.shell is not None:
-                yield from ending.or_abandon(self, ending.destroy(self))
+                yield from shell_end.or_abandon(self, shell_end.destroy(self))
             if isinstance(error, ShellUnavailable) and self.closed:
                 raise SessionClosed(IS_CLOSED) from error
             if isinstance(error, ShellUnavailable):
@@ -198,7 +199,7 @@ class Engine(Core):
         request = Request(text, tty=False, timeout=self.options.timeout)
         self.note_traps(request)
         call = self.last = submit.start(self, self.live(), request)
-        came = yield from guarded(self, attend(self, call, call.until))
+        came = yield from end_on_error(self, attend(self, call, call.until))
         if call.ending is None:  # a thread that waits gets this result only if it has ended the startup command itself
             self.attended = None
         assert isinstance(came, Result)  # a command without the terminal is not handed back here
@@ -224,7 +225,7 @@ class Engine(Core):
             else:
                 call = yield from self._begin(request)
             came = call.delivery.result or (yield from attend(self, call, call.until))
-            result = said_of(self, call, came)
+            result = answer(self, call, came)
             self._ordinary = Ordinary.after(self, call, ordinary)
             return result
         except GeneratorExit:
@@ -237,7 +238,7 @@ class Engine(Core):
     def follow(self, request: Request) -> Steps[Call]:
         """Start a command whose caller takes the output piece by piece, with ``next_pieces``."""
         yield from self._ready()
-        call = yield from guarded(self, self._begin(request))
+        call = yield from end_on_error(self, self._begin(request))
         call.pieces = []
         if call.delivery.result is None:
             call.delivery.hand_back()
@@ -252,7 +253,7 @@ class Engine(Core):
             return
         call.following, call.has_output = True, False
         try:
-            yield from guarded(self, attend(self, call, until, on_timeout))
+            yield from end_on_error(self, attend(self, call, until, on_timeout))
         finally:
             call.following = False
 
@@ -266,7 +267,7 @@ class Engine(Core):
         """End a command whose consumer has left, unless it has ended already or is being ended."""
         call.delivery.abandon()
         if call.delivery.runs_on and not self.closed:
-            yield from guarded(self, self._interrupt(call))
+            yield from end_on_error(self, self._interrupt(call))
 
     def _drop_left(self) -> Steps[None]:
         """End a command whose consumer has left. With asyncio that does not show when it happens."""
@@ -287,12 +288,12 @@ class Engine(Core):
         self.abandon_last()
         self.unread = b""
         if shell.busy:  # an exception interrupted the last command where it could not be ended
-            ending.abandon(self)
+            shell_end.abandon(self)
         elif self.scope:  # an exception came while the scope of a command was entered
             yield from scope.leave(self, shell)
-        is_gone = shell.lost or not shell.is_ready(self.terminal_job is None)
+        is_gone = shell.phase != READY or not shell.prepare(self.terminal_job is None)
         if self.kill_reason:  # checked after the shell: another thread sets the reason first, then kills it
-            ending.abandon(self)
+            shell_end.abandon(self)
             self._yield_to_restart()
         lost, self.lost = None if self.lost is None else self.lost.loss, None
         if lost is None and not is_gone:
@@ -305,9 +306,9 @@ class Engine(Core):
         call.not_run = True
         call.reason = GONE
         if lost is None:
-            yield from ending.shell_died(self, call)
+            yield from shell_end.shell_died(self, call)
         else:
-            call.end(announced(lost))
+            call.end(loss_report(lost))
         return call
 
     def _enter(self, request: Request) -> Steps[Call | None]:
@@ -319,17 +320,17 @@ class Engine(Core):
         call = self.last = Call(request, Typed(), self.left)
         call.not_run, call.reason = True, f"cwd= or env= could not be set: {entered.fault}"
         if entered.mark is None:
-            yield from ending.kill_shell(self, call)
+            yield from shell_end.kill_shell(self, call)
         else:
             yield from scope.leave(self, shell)
-            ending.result(call, "exited", entered.mark.status, shell.cwd)
+            result(call, "exited", entered.mark.status, shell.cwd)
         return call
 
     def _wait(self, call: Call, until: float | None, pattern: Pattern | None) -> Steps[Result]:
         if (came := call.delivery.result) is not None:
-            return said_of(self, call, came)
+            return answer(self, call, came)
         steps = attend(self, call, until, "yield") if pattern is None else self._watch(call, until, pattern)
-        return said_of(self, call, (yield from steps))
+        return answer(self, call, (yield from steps))
 
     def _watch(self, call: Call, until: float | None, pattern: Pattern) -> Steps[Result | HandedBack]:
         """Wait until the command has printed what matches the pattern, or as ``attend`` does."""
@@ -357,7 +358,7 @@ class Engine(Core):
         yield from self._drop_left()
         call = self.running("wait for", ended_too=True)
         call.idle_timeout_now = idle
-        return (yield from guarded(self, self._wait(call, until, pattern)))
+        return (yield from end_on_error(self, self._wait(call, until, pattern)))
 
     def poll(self) -> Steps[Result]:
         """Return the output since the last result, without waiting."""
@@ -381,7 +382,7 @@ class Engine(Core):
         call = self.running("send to")
         if not call.terminal:
             raise InvalidRequest("the running command was not given the terminal: run it with stdin=TTY")
-        yield from guarded(self, self._type(call, data, until))
+        yield from end_on_error(self, self._type(call, data, until))
         call.look_every, call.look_at = LOOK_TERMINAL, time.monotonic() + LOOK_TERMINAL
 
     def _type(self, call: Call, data: bytes, until: float | None) -> Steps[None]:
@@ -403,7 +404,7 @@ class Engine(Core):
         call = self.running("interrupt", ended_too=True)
         # An earlier wait on it may have ended it already.
         if call.delivery.runs_on:
-            yield from guarded(self, self._interrupt(call))
+            yield from end_on_error(self, self._interrupt(call))
         return call.delivery.deliver()
 
     def _interrupt(self, call: Call) -> Steps[None]:
@@ -417,12 +418,12 @@ class Engine(Core):
     def refuse_restart(self) -> None:
         """Raise if no new shell can start. A restart calls this first: the old shell is better than none."""
         self.refuse_closed()
-        directory(self.options.cwd)  # raises if it is gone meanwhile
+        first_directory(self.options.cwd)  # raises if it is gone meanwhile
 
     def restart(self) -> Steps[None]:
         """Start a new bash with the first directory and environment, and run the startup commands again."""
         self.kill_reason = ""
-        yield from ending.or_abandon(self, self._end(RESTARTED))
+        yield from shell_end.or_abandon(self, self._end(RESTARTED))
         self.lost = None  # no need to report a lost shell to a caller that asks for a restart
         yield from self.open()
 
@@ -432,7 +433,7 @@ class Engine(Core):
         ``in_order``: run the shutdown commands first.
         """
         self.closed = True
-        yield from ending.or_abandon(self, self._end(CLOSED) if in_order else ending.shut_down(self, CLOSED))
+        yield from shell_end.or_abandon(self, self._end(CLOSED) if in_order else shell_end.shut_down(self, CLOSED))
 
     def _end(self, why: str) -> Steps[None]:
         if self.options.shutdown and not (self.shell is None or self.kill_reason or self.attended):
@@ -442,7 +443,7 @@ class Engine(Core):
                 _warn("the shutdown commands were not run: %s", error)
             finally:
                 self.attended = None
-        yield from ending.shut_down(self, why)
+        yield from shell_end.shut_down(self, why)
 
     def _run_shutdown(self) -> Steps[None]:
         """Run the shutdown commands, as long as bash lives. What fails is logged, and prevents nothing."""
@@ -487,7 +488,7 @@ class Engine(Core):
 
         It must not use ``shell.dead``, which reaps bash: the exit status is for the thread that is in a verb.
         """
-        shell, reader = self.shell, self.unattended
+        shell, reader = self.shell, self.unattended_reader
         if shell is None or call.pieces is not None or call.paused or (reader is not None and reader.thread):
             return False
         if not proc.alive(shell.pid):

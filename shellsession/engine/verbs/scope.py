@@ -49,7 +49,7 @@ def enter(core: Core, shell: Shell, request: Request) -> Steps[Left]:
     steps = []
     core.scope = b"! \\builtin unset -v %b; ! \\builtin eval -- \"! { ((1))\"$'\\n'\"$(<%b)\"$'\\n}'" % (names, saved)
     if request.cwd is not None:
-        back = os.fsencode(shell.place(left.mark.cwd))
+        back = os.fsencode(shell.check_cwd(left.mark.cwd))
         core.scope = b"! %b; %b" % (_cd(back), core.scope)
         steps.append(_cd(os.fsencode(request.cwd)))
     if variables:
@@ -80,8 +80,8 @@ def _cd(path: bytes) -> bytes:
 
 
 def _do(shell: Shell, line: bytes) -> Steps[Left]:
-    framer = yield from asked(shell, line, _PATIENCE)
-    if framer is None:
+    finder = yield from asked(shell, line, _PATIENCE)
+    if finder is None:
         return Left(f"bash did not answer within {_PATIENCE:.0f} s", None)
-    messages = _MESSAGE.findall(framer.noise_before_mark)
-    return Left(b"; ".join(messages).decode("utf-8", "replace"), framer.mark)
+    messages = _MESSAGE.findall(finder.noise_before_mark)
+    return Left(b"; ".join(messages).decode("utf-8", "replace"), finder.mark)
