@@ -353,8 +353,8 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
     * ``signal``: the signal that ended the shell itself, or that we sent to end the command.
     * ``reason``: in words, why the call returned before the command ended by itself, or how the shell ended.
     * ``state_kept``: False if the shell is gone; the next command starts in a new one.
-    * ``ran``: False if the command certainly did not run. The shell was gone before, or something else read the
-      command. You can safely run it again.
+    * ``ran``: False if the command certainly did not run. The shell was gone before, something else read the command,
+      or its ``cwd`` or ``env`` could not be set. You can safely run it again.
     * ``killed``: the ids of the processes that were ended with the command. If the shell is gone, they include what
       earlier commands had left running, and the shell itself if we killed it.
     * ``background``: the ids of the processes that the command left running.

@@ -44,16 +44,18 @@ def enter(core: Core, shell: Shell, request: Request) -> Steps[Left]:
     saved = quote(shell.files.write(_SAVED, b""))
     # The first mark also tells where bash is.
     left = yield from _do(shell, b"! \\builtin declare -p %b >|%b 2>/dev/null" % (names, saved))
-    if left.mark is None:
+    if left.mark is None or left.fault:
         return left
     steps = []
-    core.scope = b"! \\builtin unset -v %b; ! \\builtin eval -- \"! { ((1))\"$'\\n'\"$(<%b)\"$'\\n}'" % (names, saved)
+    unset = b"! \\builtin unset -n %b; ! \\builtin unset -v %b; " % (names, names)
+    core.scope = unset + b"! \\builtin eval -- \"! { ((1))\"$'\\n'\"$(<%b)\"$'\\n}'" % saved
     if request.cwd is not None:
         back = os.fsencode(shell.check_cwd(left.mark.cwd))
         core.scope = b"! %b; %b" % (_cd(back), core.scope)
         steps.append(_cd(os.fsencode(request.cwd)))
     if variables:
-        steps.append(b"\\builtin unset -v " + b" ".join(variables))
+        # First the references themselves: otherwise `unset` and `export` would change what they refer to.
+        steps += [b"\\builtin unset %b %b" % (kind, b" ".join(variables)) for kind in (b"-n", b"-v")]
         steps.append(b"\\builtin export " + b" ".join(b"%b=%b" % (name, quote(variables[name])) for name in variables))
     text = b" && ".join(steps) + b" || ! ((1))"  # no `set -e` may end the shell at a step that fails
     argument = quote(text)
