@@ -31,13 +31,14 @@ from ..engine.io.loop import to_its_end
 from ..engine.verbs.delivery import joined
 from ..errors import LATE, STILL_RUNS, InvalidRequest, NoSuchAgent, NotRunning, SessionBusy, ShellSessionError
 from ..keys import check_keys
-from ..models import LONGEST, TTY, Limits, Result, check_seconds, streams_of
+from ..models import LONGEST, TTY, Limits, Result, check_seconds, masked_streams, streams_of
 from ..text import MAX_CHARS, ending, fitted, left_running, report
 
 if TYPE_CHECKING:
     from ..async_session import AsyncSession
     from ..daemon.client.async_session import AsyncRemoteSession
     from ..engine.verbs.call import Call, Job
+    from ..policy.secrets import Secrets
 
 
 JOBS: Final = "; see `jobs`"
@@ -59,16 +60,19 @@ def refuse_unawaited(session: object) -> None:
         )
 
 
-def describe(results: Sequence[Result], limit: int = MAX_CHARS, jobs: str = JOBS) -> str:
+def describe(
+    results: Sequence[Result], limit: int = MAX_CHARS, jobs: str = JOBS, secrets: Secrets | None = None
+) -> str:
     """A command's results as one text: its output in order, how it ended, and what it left running.
 
-    ``jobs``: names the tool that lists running jobs; "" if the model has none.
+    ``jobs``: names the tool that lists running jobs; "" if the model has none. ``secrets``: those to mask.
     """
     result = functools.reduce(joined, results)
     notes = [_describe_end(result)]
     if result.background:
         notes.append(left_running(result.background) + jobs)
-    return report(streams_of(result), notes, limit)
+    streams = streams_of(result) if secrets is None else masked_streams(result, secrets.mask)
+    return report(streams, notes, limit)
 
 
 def _describe_end(result: Result) -> str:
@@ -254,7 +258,7 @@ class Toolbox:
         self._cancel_alarm()
         self._deadline = None
         try:
-            return describe([await self._timed_out_or(self._interrupt)], self._max_chars)
+            return self._described([await self._timed_out_or(self._interrupt)])
         finally:
             self._handed_back = None
 
@@ -267,7 +271,11 @@ class Toolbox:
 
     async def jobs(self) -> str:
         """List what earlier commands left running in the background, and what it has printed."""
-        return list_jobs(await self._jobs(), self._max_chars // 10)
+        text = list_jobs(await self._jobs(), self._max_chars // 10)
+        return text if self._session._secrets is None else self._session._secrets.mask(text)
+
+    def _described(self, results: Sequence[Result]) -> str:
+        return describe(results, self._max_chars, secrets=self._session._secrets)
 
     def _forget_command(self) -> None:
         self._cancel_alarm()
@@ -357,7 +365,7 @@ class Toolbox:
                 self._add_result(results, await self._session.wait(self._next_wait(until)))
             if not results[-1].runs_on:
                 self._deadline = None
-            return describe(results, self._max_chars)
+            return self._described(results)
         except SessionBusy as error:
             raise SessionBusy(_BUSY.get(str(error), str(error))) from None
         except asyncio.CancelledError:  # when a client gives up, its command must not run on

@@ -98,6 +98,8 @@ _SESSION: Final[dict[str, set[str]]] = {
     "size": {"a pair of numbers"},
     "bash": _PLACES,
     "sandbox": {"None"},
+    "policy": {"None"},
+    "redact": {"True", "an empty list"},
 }
 _RUN: Final[dict[str, set[str]]] = {
     "command": _TEXTS,

@@ -460,7 +460,9 @@ class Engine(Core):
             if call.delivery.result is None:
                 yield from attend(self, call, call.until)
             if not (came := call.delivery.deliver()).ok:
-                _warn("the shutdown command %.200r failed: %s", shown, came.for_model(_LOGGED))
+                _warn(
+                    "the shutdown command %.200r failed: %s", shown, came.for_model(_LOGGED, redact=self.options.redact)
+                )
 
     def close_if_idle(self, idle: float) -> Steps[None]:
         """Close the session if nothing runs in it, and nothing has for ``idle`` seconds."""
