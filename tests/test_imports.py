@@ -92,6 +92,6 @@ def test_nothing_has_crept_into_the_top_level() -> None:
     if not (top / ".git").exists() or shutil.which("git") is None:
         pytest.skip("no checkout, or no git")
     found = subprocess.run(["git", "ls-files"], cwd=top, capture_output=True, text=True, check=True).stdout.splitlines()
-    names = "LICENSE Makefile README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md pyproject.toml"
-    names += " shellsession tests benchmarks docs .ci .gitignore"
+    names = "LICENSE Makefile README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md pyproject.toml MANIFEST.in"
+    names += " shellsession tests benchmarks docs examples share tools .ci .gitignore"
     assert {name.split("/")[0] for name in found} == set(names.split())
