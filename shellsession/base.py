@@ -20,9 +20,20 @@ from .engine.kernel.signals import signals_deferred
 from .engine.verbs.call import Call, SessionJob
 from .engine.verbs.engine import Engine
 from .errors import FORKED, InvalidRequest, SessionClosed
-from .models import TTY, Limits, OnTimeout, Request, Result, State, check_flag, check_seconds, command_bytes
+from .models import TTY, Limits, OnTimeout, Request, Result, State, Terminal, check_flag, check_seconds, command_bytes
 from .observe import Observer
-from .options import Options, absolute, bash_of, check_options, check_policy, check_size, commands_of, place_of
+from .options import (
+    Options,
+    absolute,
+    bash_of,
+    check_options,
+    check_policy,
+    check_size,
+    commands_of,
+    defaults_of,
+    place_of,
+    scope_of,
+)
 from .redact import Redact, redaction
 from .sandbox import Sandbox
 from .signatures import AnySession, Command, RunOptions, Seconds, Text, fed
@@ -55,8 +66,12 @@ class Base(AnySession[Request]):
         on_timeout: OnTimeout = "interrupt",
         tty: bool = True,
         limits: Limits | None = None,
+        idle_timeout: float | None = None,
+        stdin: Terminal | None = None,
+        merge_stderr: bool = False,
         startup: Iterable[Text] = (),
         check_startup: bool = True,
+        shutdown: Iterable[Text] = (),
         size: tuple[int, int] = (200, 50),
         bash: str | os.PathLike[str] = "bash",
         sandbox: Sandbox | None = None,
@@ -69,9 +84,12 @@ class Base(AnySession[Request]):
         * ``env``: the environment, as in subprocess: None inherits the host's, a mapping replaces it. ``extra_env``
           adds variables in both cases.
         * ``agent_env``: add variables such as PAGER=cat to an inherited environment.
-        * ``timeout`` (seconds, or None), ``on_timeout``, ``tty``, ``limits``: the defaults of ``run``.
+        * ``timeout`` (seconds, or None), ``on_timeout``, ``tty``, ``limits``, ``idle_timeout``, ``merge_stderr``, and
+          ``stdin`` (None or TTY): the defaults of ``run``.
         * ``startup``: commands that run after every start. If one fails, the start raises StartupFailed. With
           ``check_startup=False`` a status other than 0 is no failure.
+        * ``shutdown``: commands that ``close()`` and ``restart()`` run, in 10 s together, if bash is alive. A command
+          that was handed back is ended first. A failure is a warning of the logger "shellsession".
         * ``size``: the terminal's (columns, rows).
         * ``bash``: the name or path of bash 4.4 or newer.
         * ``sandbox``: confines bash and everything that it starts. If the sandbox cannot be made, the start raises
@@ -86,7 +104,7 @@ class Base(AnySession[Request]):
         if sandbox is not None and not isinstance(sandbox, Sandbox):
             raise InvalidRequest(f"sandbox is a Sandbox, not {type(sandbox).__name__}")
         kept = Limits() if limits is None else _limits_of(limits, sandbox)
-        self._defaults = Request(b"", timeout=timeout, on_timeout=on_timeout, tty=tty, limits=kept)
+        self._defaults = defaults_of(locals(), kept)
         self._gentle = "kill" if on_timeout == "kill" else "interrupt"
         check_options(env, extra_env, agent_env, size)
         check_flag("check_startup", check_startup)
@@ -94,7 +112,7 @@ class Base(AnySession[Request]):
         if (place := place_of(cwd)) is not None and not os.path.isdir(place):
             raise InvalidRequest(f"cwd {place!r} is not a directory: make it, or name another")
         program = bash_of(bash)
-        commands, columns_and_rows = commands_of(startup), (size[0], size[1])
+        first, last = commands_of("startup", startup), commands_of("shutdown", shutdown)
         place, program = absolute(place) if place else None, absolute(program) if "/" in program else program
         mine, added = (None if given is None else dict(given) for given in (env, extra_env))
         options = Options(
@@ -106,9 +124,13 @@ class Base(AnySession[Request]):
             on_timeout=on_timeout,
             tty=tty,
             limits=kept,
-            startup=commands,
+            idle_timeout=idle_timeout,
+            stdin=stdin,
+            merge_stderr=merge_stderr,
+            startup=first,
             check_startup=check_startup,
-            size=columns_and_rows,
+            shutdown=last,
+            size=(size[0], size[1]),
             bash=program,
             sandbox=sandbox,
             policy=policy,
@@ -212,9 +234,11 @@ class Base(AnySession[Request]):
                 raise InvalidRequest("stdin=TTY gives the command the terminal: tty=False contradicts that")
         elif stdin is not None:
             changes["stdin"] = fed(stdin)
+        elif given.get("tty") is False:  # goes before the session's stdin=TTY
+            changes["stdin"] = None
         if "limits" in given:
             changes["limits"] = _limits_of(given["limits"], self._engine.options.sandbox)
-        return self._defaults.__replace__(**changes)
+        return self._defaults.__replace__(**changes | scope_of(given))
 
     def _plain_request(self, command: Command) -> Request:
         return self._defaults.with_command(command_bytes(command))
@@ -304,7 +328,7 @@ def _end(engine: Engine, owner: int) -> None:
         return
     try:
         with signals_deferred():  # a finalizer runs only once
-            drive(engine.close())
+            drive(engine.close(in_order=False))
     finally:
         if engine.shell is not None:  # in a host with threads, an exception may interrupt it all the same
-            drive(engine.close())
+            drive(engine.close(in_order=False))

@@ -247,7 +247,7 @@ def to_bytes(name: str, value: object) -> bytes:
     raise InvalidRequest(f"{name} is str or bytes, not {type(value).__name__}")
 
 
-class Request(Record):
+class Request(Record, unshown=("env",)):
     """One command and how to run it; see ``Session.run`` for the meaning of each field."""
 
     command: bytes
@@ -261,9 +261,15 @@ class Request(Record):
     isolated: bool = False
     limits: Limits = Limits()
     on_output: OnOutput | None = None
+    cwd: str | None = None
+    env: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
         self._check_command()
+        if self.cwd is not None and not path_text(self.cwd):
+            raise InvalidRequest(f"cwd is the path of a directory, not {self.cwd!r:.100}")
+        if self.env is not None:
+            _check_variables(self.env)
         check_seconds("timeout", self.timeout)
         check_seconds("idle_timeout", self.idle_timeout)
         if not isinstance(self.limits, Limits):
@@ -299,6 +305,30 @@ class Request(Record):
         return request
 
 
+# Bash computes these itself. They would lose their meaning for good, as they cannot be set back to what they were.
+_COMPUTED: Final = frozenset(
+    (
+        *("BASHPID", "BASH_ALIASES", "BASH_ARGV0", "BASH_CMDS", "BASH_COMMAND", "BASH_MONOSECONDS", "BASH_SUBSHELL"),
+        *("COMP_WORDBREAKS", "DIRSTACK", "EPOCHREALTIME", "EPOCHSECONDS", "FUNCNAME", "GROUPS", "HISTCMD", "LINENO"),
+        *("PIPESTATUS", "RANDOM", "SECONDS", "SRANDOM"),
+    )
+)
+
+
+def _check_variables(env: object) -> None:
+    """Raise InvalidRequest unless a command can have these variables. No message shows a value: it may be a secret."""
+    if not isinstance(env, Mapping):
+        raise InvalidRequest(f"env is a mapping of names to values, not {type(env).__name__}")
+    for name, value in env.items():
+        if not (isinstance(name, str) and name.isascii() and name.isidentifier()):
+            shown = repr(name.partition("=")[0]) if isinstance(name, str) else type(name).__name__
+            raise InvalidRequest(f"env: {shown:.100} is no name of a variable: letters, digits and _ make one")
+        if name in _COMPUTED:
+            raise InvalidRequest(f"env: bash computes {name} itself, and it cannot be set for one command")
+        if not isinstance(value, str) or b"\0" in to_bytes(f"env: the value of {name}", value):
+            raise InvalidRequest(f"env: the value of {name} is a str without NUL bytes")
+
+
 # The names of the options of ``run``, without ``check``: that only asks for an error, and no request has it.
 OPTIONS: Final = Request.__match_args__[1:]
 # The types that JSON may give for each type of a field.
@@ -324,8 +354,8 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
     * ``signal``: the signal that ended the shell itself, or that we sent to end the command.
     * ``reason``: in words, why the call returned before the command ended by itself, or how the shell ended.
     * ``state_kept``: False if the shell is gone; the next command starts in a new one.
-    * ``ran``: False if the command certainly did not run. The shell was gone before, or something else read the
-      command. You can safely run it again.
+    * ``ran``: False if the command certainly did not run. The shell was gone before, something else read the command,
+      or its ``cwd`` or ``env`` could not be set. You can safely run it again.
     * ``killed``: the ids of the processes that were ended with the command. If the shell is gone, they include what
       earlier commands had left running, and the shell itself if we killed it.
     * ``background``: the ids of the processes that the command left running.
@@ -372,6 +402,18 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
     def runs_on(self) -> bool:
         """Whether the command was handed back and still runs. Continue with ``wait``, ``send`` or ``interrupt``."""
         return self.exit_code is None and self.state_kept and self.outcome in ("running", "input", "idle")
+
+    @property
+    def question(self) -> str:
+        """What the program asks, if ``outcome`` is "input": the last line of its output, if that is unfinished.
+
+        stderr goes before stdout, as `read -p` and Python's `input()` ask there. Escape sequences are removed.
+        """
+        if self.outcome == "input":
+            for data in (self.stderr_bytes, self.stdout_bytes):
+                if asked := cleaned(data.rpartition(b"\n")[2][-_LAST_OUTPUT:].decode("utf-8", "replace")).strip():
+                    return asked
+        return ""
 
     def for_model(self, max_chars: int = MAX_CHARS, clean: bool = True, redact: Redact = False) -> str:
         """Return the text for a model: the output, and in brackets how the command ended if it did not just succeed.

@@ -161,8 +161,8 @@ class _FollowingVisit(Visit):
         super().__init__(agent, socket)
         self._on_output = self._relay = relay
 
-    def _wait_message(self, verb: str, timeout: Seconds, *parts: bytes) -> Message:
-        header, parts = super()._wait_message(verb, timeout, *parts)
+    def _wait_message(self, verb: str, timeout: Seconds, *parts: bytes, **fields: object) -> Message:
+        header, parts = super()._wait_message(verb, timeout, *parts, **fields)
         return Message({**header, "so_far": True}, parts)
 
     def _call_back(self, on_output: OnOutput, message: Message) -> None:

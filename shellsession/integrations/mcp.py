@@ -27,6 +27,7 @@ from .toolbox import (
     Interactive,
     JobId,
     JobPatience,
+    Keys,
     KillJob,
     Patience,
     TextToType,
@@ -96,8 +97,8 @@ def server(toolbox: Toolbox) -> MCPServer:
         return await _answer(toolbox.bash(command, timeout, interactive), context)
 
     @mcp_server.tool(description=inspect.getdoc(toolbox.send), annotations=destructive, structured_output=False)
-    async def send(text: TextToType, context: Context) -> str:
-        return await _answer(toolbox.send(text), context)
+    async def send(context: Context, text: TextToType = "", keys: Keys = None) -> str:
+        return await _answer(toolbox.send(text, keys), context)
 
     @mcp_server.tool(description=inspect.getdoc(toolbox.wait), annotations=read_only, structured_output=False)
     async def wait(context: Context, seconds: Patience = None) -> str:

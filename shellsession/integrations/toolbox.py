@@ -33,6 +33,7 @@ from ..engine.io.jobs import wait_for
 from ..engine.io.loop import to_its_end
 from ..engine.verbs.delivery import joined
 from ..errors import LATE, STILL_RUNS, InvalidRequest, NoSuchAgent, SessionBusy, ShellSessionError
+from ..keys import check_keys
 from ..models import (
     LONGEST,
     TTY,
@@ -163,6 +164,9 @@ JobPatience = Annotated[
 ]
 KillJob = Annotated[bool, Field(description="Kill the job")]
 TextToType = Annotated[str, Field(description="What to type; end it with a newline for Enter")]
+Keys = Annotated[
+    list[str] | None, Field(description='Keys to press after the text, by name: ["C-c"], ["Up", "Enter"], ["Escape"]')
+]
 
 _EARLIER: Final = "nothing was run, as an earlier command still runs: `wait` for it, `send` it input, or `interrupt` it"
 # Replaces messages of a busy session, to name the verbs of this toolbox. Others (a person is attached) stay.
@@ -251,7 +255,8 @@ class Toolbox:
     def checked(self, verb: str, call: object) -> dict[str, Any]:
         """The validated arguments of a call. Raises InvalidRequest, which says what is wrong and what is allowed."""
         try:
-            return dict(_arguments(getattr(type(self), verb)).read(call))
+            # Not dict(model): that would take the field `keys` for the method of a mapping.
+            return dict(iter(_arguments(getattr(type(self), verb)).read(call)))
         except BadCall as error:
             raise InvalidRequest(str(error)) from None
 
@@ -296,11 +301,12 @@ class Toolbox:
                 until = min(until, time.monotonic() + seconds)
             return await self._follow(self._timed_out_or(lambda: self._session.wait(self._next_wait(until))), until)
 
-    async def send(self, text: TextToType) -> str:
+    async def send(self, text: TextToType = "", keys: Keys = None) -> str:
         """Type into the running command's terminal, then wait for it as `wait` does."""
+        names = check_keys(keys or [])
         async with self._exclusive() as until:
             return await self._follow(
-                self._timed_out_or(lambda: self._session.send(text, self._next_wait(until))), until
+                self._timed_out_or(lambda: self._session.send(text, self._next_wait(until), keys=names)), until
             )
 
     async def interrupt(self) -> str:

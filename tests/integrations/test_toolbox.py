@@ -34,6 +34,18 @@ async def ended(session: AsyncSession) -> None:
     await asyncio.to_thread(wait_until, lambda: session.state != "running", "the end that its time limit gives it")
 
 
+def test_a_model_types_keys() -> None:
+    async def main() -> None:
+        async with AsyncSession() as session:
+            tools = Toolbox(session)
+            await tools.bash("cat; echo $?", interactive=True)
+            with pytest.raises(InvalidRequest, match="no key 'Ctrl-C'; the names are: C-x"):
+                await tools.call("send", {"keys": ["Ctrl-C"]})
+            assert await tools.call("send", {"text": "a", "keys": ["BSpace", "b", "Enter", "C-d"]}) == "b\n0"
+
+    asyncio.run(main())
+
+
 def test_a_call_that_is_refused_leaves_the_time_limit() -> None:
     async def story(session: AsyncSession, tools: Toolbox) -> None:
         with pytest.raises(SessionBusy):

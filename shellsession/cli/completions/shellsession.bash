@@ -16,13 +16,13 @@ _shellsession() {
     case "$verb $before" in
     "$verb ${words[0]}") choices='run ls send wait interrupt jobs restart kill attach log status doctor serve stop mcp agent completion' ;;
     'run -s' | 'run --session') choices='AGENTS' ;;
-    'run --timeout' | 'run --idle-timeout' | 'run --cwd' | 'run --socket') choices='' ;;
+    'run --timeout' | 'run --idle-timeout' | 'run -C' | 'run --env' | 'run --cwd' | 'run --socket') choices='' ;;
     'run --on-timeout') choices='interrupt kill yield' ;;
-    'run '*) if [[ $word == -* ]]; then choices='-h --help -s --session --timeout --on-timeout --idle-timeout --tty --isolated --stdin -i --interactive --merge-stderr --cwd --no-start --json --socket'; else choices=''; fi ;;
+    'run '*) if [[ $word == -* ]]; then choices='-h --help -s --session --timeout --on-timeout --idle-timeout --tty --isolated --stdin -i --interactive --merge-stderr -C --env --cwd --no-start --json --socket'; else choices=''; fi ;;
     'ls --socket') choices='' ;;
     'ls '*) if [[ $word == -* ]]; then choices='-h --help --names --json --socket'; else choices=''; fi ;;
-    'send --timeout' | 'send --socket') choices='' ;;
-    'send '*) if [[ $word == -* ]]; then choices='-h --help -n --timeout --json --socket'; else choices='AGENTS'; fi ;;
+    'send --keys' | 'send --timeout' | 'send --socket') choices='' ;;
+    'send '*) if [[ $word == -* ]]; then choices='-h --help -n --keys --timeout --json --socket'; else choices='AGENTS'; fi ;;
     'wait --timeout' | 'wait --socket') choices='' ;;
     'wait '*) if [[ $word == -* ]]; then choices='-h --help --timeout --json --socket'; else choices='AGENTS'; fi ;;
     'interrupt --socket') choices='' ;;

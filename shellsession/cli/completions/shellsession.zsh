@@ -153,6 +153,8 @@ _shtab_shellsession_run_options=(
   "--stdin[pass it this process\'s stdin, read to its end first]"
   {-i,--interactive}"[its stdin is the session\'s terminal]"
   "--merge-stderr[write both streams to stdout, in order]"
+  "-C[run only this command in DIR]:DIR:_files -/"
+  "*--env[an environment variable for this command only]:NAME=VALUE:"
   "--cwd[where the session starts, if it is opened now]:DIR:_files -/"
   "--no-start[start no daemon if none runs]"
   "--json[print the whole result as one JSON object at the end, instead of the output as it arrives]"
@@ -166,6 +168,7 @@ _shtab_shellsession_run_defaults_added=0
 _shtab_shellsession_send_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "-n[do not press Enter after it]"
+  "--keys[keys to press after TEXT, as tmux names them]:NAMES:"
   "--timeout[wait for the command for at most S seconds]:S:"
   "--json[print the whole result as one JSON object]"
   "--socket[the daemon\'s socket]:PATH:_files"

@@ -91,6 +91,7 @@ class Core:
         self.debugging = False  # such a command may have set a DEBUG trap
         self.functions_trap = False  # `set -T` is on: a function of ours would run the user's RETURN trap
         self.named: set[int] = set()  # descriptors that an `exec` has named; a function may use them later
+        self.scope = b""  # the line that restores the directory and variables of before the command (see ``scope``)
 
     # -- from any thread, and from callbacks
 
