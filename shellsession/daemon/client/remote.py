@@ -42,6 +42,7 @@ from ...models import (
     command_bytes,
 )
 from ...options import SessionOptions, absolute, bash_of, check_options, check_size, commands_of, place_of
+from ...paging import Piece, Query, page
 from ...signatures import AnyJob, AnySession, Command, RunOptions, Seconds, fed
 from ..protocol.endpoint import socket_path
 from ..protocol.messages import closed_meanwhile, field, from_part, only_part, to_result
@@ -411,6 +412,24 @@ class Remote(AnySession[PreparedRun]):
         return result
 
     # -- the other verbs
+
+    def _page(self, query: Query) -> Any:
+        return self._backend.give(self._read(query))
+
+    async def _read(self, query: Query) -> str:
+        """Return the text of a page. It is searched here: a bad pattern holds up nobody else."""
+        pages, output = page(query), query.id
+        wanted = next(pages)
+        while True:
+            begin, size = wanted
+            request = self._message("read_output", output=output, stream=query.stream, begin=begin, size=size)
+            header, parts = await self._ask(request)
+            output, data = field(header, "output", str), only_part(parts)
+            try:
+                wanted = pages.send(Piece(output, data, field(header, "kept", int), field(header, "size", int)))
+            except StopIteration as end:
+                text: str = end.value
+                return text
 
     async def _send_only(self, request: Message) -> None:
         await self._ask(request)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
 from ...errors import FORKED, SessionClosed
 from ...models import TTY, Outcome, Request, Result, Stream as StreamName
 from ...signatures import AnyJob
+from ..bash.outputs import Outputs
 from ..io.output import NO_SPILLS, Capture, Spills
 from ..io.streams import Stream
 from ..kernel import activity, proc
@@ -307,11 +308,14 @@ class Call:
     has_output = False
     own_stdout_closed = False  # bash has closed its own stdout
     dialogue: Dialogue | None = None
+    id = ""  # of its results; "" for a startup command
+    outputs: Outputs | None = None  # keeps its output for ``read_output``
     framer = _Made(lambda call: Framer(call.nonce, call.prompt))
     stdout = _Made(lambda call: call.fresh_capture("stdout"))
     stderr = _Made(lambda call: call.fresh_capture("stderr"))
     own_output = _Made(lambda call: call.fresh_capture())  # what was printed on bash's own stdout
     unseen = _Made(lambda call: bytearray())  # output that no expect has seen
+    record = _Made(lambda call: call.outputs.begin(call.id) if call.outputs is not None else None)
 
     def __init__(
         self,
@@ -357,6 +361,8 @@ class Call:
         """Add output."""
         self.last_output = now
         (self.stdout if name == "stdout" else self.stderr).feed(data)
+        if self.record is not None:
+            self.record.feed(name, data)
         self.has_output = True
         if self.pieces is not None and self._room_for_pieces(data):
             self.pieces.append((name, data))
@@ -364,6 +370,14 @@ class Call:
             self.unseen += data
             del self.unseen[:-_UNSEEN_MAX]
         self.call_back(name, data)
+
+    def keeps_output(self, final: bool) -> bool:
+        """Return whether ``read_output`` can show its output. ``final``: the command has ended."""
+        if (record := self.record) is None:
+            return True
+        if final:
+            record.end()
+        return not record.lost
 
     def call_back(self, name: StreamName, data: bytes) -> None:
         """Call its callback, if it has one."""

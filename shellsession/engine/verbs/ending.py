@@ -155,10 +155,10 @@ def _make_job(engine: Core, shell: Shell, call: Call, pids: list[int], held: lis
     engine.jobs = remembered(engine.jobs)
 
 
-def announced(lost: Result) -> Result:
+def announced(lost: Result, id: str) -> Result:
     """Return the result of a command that is not run: it reports that an earlier command cost the shell."""
     status, number, cwd = lost.exit_code, lost.signal, lost.cwd
-    return Result(b"", b"", status, number, cwd, 0.0, "shell_exited", False, GONE, lost.killed, ran=False)
+    return Result(b"", b"", status, number, cwd, 0.0, "shell_exited", False, GONE, lost.killed, ran=False, id=id)
 
 
 def startup_failure(text: bytes, came: Result) -> str:
@@ -218,6 +218,8 @@ def result(
         stdout_cut if stdout_omitted else 0,
         stderr_cut if stderr_omitted else 0,
         not call.not_run,
+        call.id,
+        call.keeps_output(final),
     )
     if final:
         call.end(said)

@@ -276,14 +276,14 @@ class Engine(Core):
         if lost is None and not is_gone:
             self.note_traps(request)
             self.traced = self.prompt_speaks and self.may_run_trap(request) and (yield from ending.is_traced(shell))
-            return submit.start(self, shell, request)
-        call = self.last = Call(request, Typed(), self.left)
+            return self.name(submit.start(self, shell, request))
+        call = self.last = self.name(Call(request, Typed(), self.left))
         call.not_run = True
         call.reason = GONE
         if lost is None:
             yield from ending.shell_died(self, call)
         else:
-            call.end(announced(lost))
+            call.end(announced(lost, call.id))
         return call
 
     def _wait(self, call: Call, until: float | None) -> Steps[Result]:
@@ -362,7 +362,10 @@ class Engine(Core):
     def close(self) -> Steps[None]:
         """End everything that belongs to the session. Nothing is left when this returns."""
         self.closed = True
-        yield from ending.or_abandon(self, ending.shut_down(self, CLOSED))
+        try:
+            yield from ending.or_abandon(self, ending.shut_down(self, CLOSED))
+        finally:
+            self.outputs.close()
 
     def close_if_idle(self, idle: float) -> Steps[None]:
         """Close the session if nothing runs in it, and nothing has for ``idle`` seconds."""
