@@ -26,7 +26,7 @@ from .watcher import Guard, Slot, the_guard
 MOST: Final = 20
 # So many bytes of all files together, and of one: the two streams of one command always fit.
 MOST_BYTES: Final = 64 << 20
-_FILE_MOST: Final = MOST_BYTES // 2
+FILE_MOST: Final = MOST_BYTES // 2
 # So many bytes stay free in the file system, which is memory for most: commands need it, too.
 _RESERVE: Final = 16 << 20
 # Few ids are shown in an error.
@@ -86,7 +86,7 @@ class Record:
                 whole.kept = whole.size
                 return
             data = bytes(whole.data) + data
-        if data := data[: _FILE_MOST - whole.kept * bool(whole.path)]:
+        if data := data[: FILE_MOST - whole.kept * bool(whole.path)]:
             try:
                 self._outputs.write(self, whole, data)
             except OSError:  # such as a full disk: not the command's fault, so the command goes on
