@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any, Final, Literal, Self, dataclass_transform
 
 from .errors import InvalidRequest, ShellSessionError
+from .paging import check_chars
 from .text import MAX_CHARS, decoded, ending, fitted, left_running, report, status
 
 
@@ -384,8 +385,7 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
         them that says how much is missing, and which call of ``read_output`` shows it. ``clean``: show the output as a
         terminal would, without escape sequences, and with ``\\r`` and backspaces applied.
         """
-        if isinstance(max_chars, bool) or not isinstance(max_chars, int) or max_chars < 1:
-            raise InvalidRequest(f"max_chars is a number of characters, 1 or more, not {max_chars!r:.100}")
+        check_chars(max_chars)
         check_flag("clean", clean)
         notes = [ending(self)]
         if self.background:

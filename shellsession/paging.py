@@ -11,7 +11,7 @@ from collections.abc import Generator
 from typing import Final, NamedTuple
 
 from .errors import InvalidRequest
-from .text import call_for, grouped, text_of, unfinished
+from .text import MAX_CHARS, call_for, grouped, text_of, unfinished
 
 Range = tuple[int, int | None]
 # At most so many bytes are requested at a time.
@@ -53,13 +53,19 @@ class Piece(NamedTuple):
 Pages = Generator[tuple[int, int], Piece, str]
 
 
+def check_chars(max_chars: object) -> None:
+    """Raise InvalidRequest for a ``max_chars`` that is no length of a text."""
+    if isinstance(max_chars, bool) or not isinstance(max_chars, int) or max_chars < 1:
+        raise InvalidRequest(f"max_chars is a number of characters, 1 or more, not {max_chars!r:.100}")
+
+
 def query_for(
     id: object,
     stream: object = "stdout",
     lines: object = None,
     bytes: object = None,
     grep: object = None,
-    max_chars: object = 1,
+    max_chars: int = MAX_CHARS,
 ) -> Query:
     """Return the checked arguments of ``read_output``. Raises InvalidRequest."""
     if not isinstance(id, str):
@@ -68,8 +74,7 @@ def query_for(
         raise InvalidRequest(f'stream is "stdout" or "stderr", not {stream!r:.100}')
     if bytes is not None and (lines is not None or grep is not None):
         raise InvalidRequest("bytes= names a part of the stream by itself: leave out lines= and grep=")
-    if isinstance(max_chars, bool) or not isinstance(max_chars, int) or max_chars < 1:
-        raise InvalidRequest(f"max_chars is a number of characters, 1 or more, not {max_chars!r:.100}")
+    check_chars(max_chars)
     pattern = None
     if grep is not None:
         try:

@@ -167,6 +167,20 @@ def _whole_lines(before: bytes, after: bytes) -> tuple[bytes, bytes]:
     return before[: before.rfind(b"\n") + 1] or before, after[after.find(b"\n") + 1 :] or after
 
 
+def shared(streams: Sequence[tuple[str, bytes, int, int]], room: int, cleaned: bool = True, id: str = "") -> list[str]:
+    """The text of each stream, of at most ``room`` characters together; see ``report``.
+
+    A shorter stream gets all that it needs, and a longer one the rest.
+    """
+    sizes = sorted((len(data) + omitted, at) for at, (_, data, omitted, _) in enumerate(streams))
+    texts = [""] * len(streams)
+    for left, (_, at) in zip(range(len(streams), 0, -1), sizes, strict=True):
+        name, data, omitted, cut = streams[at]
+        texts[at] = fitted(data, omitted, cut, max(0, room // left), cleaned, call_for(id, name) if id else "")
+        room -= len(texts[at])
+    return texts
+
+
 def text_of(data: bytes, cleaned: bool = True) -> str:
     """Output as text; ``cleaned`` as ``clean`` does it, which keeps the number of lines."""
     text = data.decode("utf-8", "replace")
@@ -300,14 +314,6 @@ def report(
     labels = [f"[{name}]" if len(given) > 1 or name != "stdout" else "" for name, *_ in given]
     free = room - sum(len(one) + 1 for one in (*ends, *labels)) - len(given)
     parts = list[str]()
-    # The shorter stream gets all that it needs, and the other one the rest.
-    sizes = sorted((len(data) + omitted, at) for at, (_, data, omitted, _) in enumerate(given))
-    texts = dict[int, str]()
-    for left, (_, at) in zip(range(len(given), 0, -1), sizes, strict=True):
-        name, data, omitted, cut = given[at]
-        call = call_for(id, name) if id else ""
-        texts[at] = fitted(data, omitted, cut, max(0, free // left), cleaned, call)
-        free -= len(texts[at])
-    for at, label in enumerate(labels):
-        parts += [label] * bool(label) + [texts[at].removesuffix("\n")]
+    for label, text in zip(labels, shared(given, free, cleaned, id), strict=True):
+        parts += [label] * bool(label) + [text.removesuffix("\n")]
     return ("\n".join((*parts, *ends)) or "[an empty line]")[:room]

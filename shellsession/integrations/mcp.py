@@ -20,7 +20,20 @@ from ..daemon.client.async_session import AsyncRemoteSession, aconnect
 from ..errors import ShellSessionError
 from ..models import VERSION
 from .extras import missing
-from .toolbox import PROGRESS, Command, Interactive, Patience, TextToType, Timeout, Toolbox
+from .toolbox import (
+    PROGRESS,
+    Bytes,
+    Command,
+    Interactive,
+    Lines,
+    OutputId,
+    Patience,
+    Pattern,
+    StreamName,
+    TextToType,
+    Timeout,
+    Toolbox,
+)
 
 try:
     import anyio
@@ -101,6 +114,12 @@ def server(toolbox: Toolbox) -> MCPServer:
     @mcp_server.tool(description=inspect.getdoc(toolbox.jobs), annotations=read_only, structured_output=False)
     async def jobs() -> str:
         return await _answer(toolbox.jobs())
+
+    @mcp_server.tool(description=inspect.getdoc(toolbox.read_output), annotations=read_only, structured_output=False)
+    async def read_output(
+        id: OutputId, stream: StreamName = "stdout", lines: Lines = None, bytes: Bytes = None, grep: Pattern = None
+    ) -> str:
+        return await _answer(toolbox.read_output(id, stream, lines, bytes, grep))
 
     return mcp_server
 

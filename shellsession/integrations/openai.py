@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from ..contracts.contract import append_line, notice
 from ..errors import InvalidRequest, ShellSessionError
 from ..models import LONGEST, Limits, Result, streams_of
-from ..text import fitted
+from ..paging import check_chars
+from ..text import MAX_CHARS, shared
 from .extras import missing
 from .toolbox import Toolbox, refuse_unawaited
 
@@ -35,13 +36,11 @@ try:
 except ImportError as error:
     raise missing("openai", error) from error
 
-# How much of each stream is returned if the call names no limit: enough for both ends of a build.
-_MAX_OUTPUT: Final = 1 << 16  # characters
 _LONGEST: Final = int(LONGEST) * 1000  # milliseconds
 
 
 def function_tools(session: AsyncSession | AsyncRemoteSession, **settings: Any) -> list[FunctionTool]:
-    """The tools bash, send, wait, interrupt, restart and jobs: ``Agent(tools=function_tools(session))``.
+    """The tools of ``Toolbox.VERBS``: ``Agent(tools=function_tools(session))``.
 
     ``settings`` are those of ``Toolbox``. A session belongs to one agent; its calls run one after the other.
     """
@@ -64,18 +63,22 @@ def _function_tool(toolbox: Toolbox, name: str) -> FunctionTool:
     return FunctionTool(made.name, made.description, made.params_json_schema, invoke)
 
 
-def shell_tool(session: AsyncSession | AsyncRemoteSession, timeout: float = 120.0) -> ShellTool:
+def shell_tool(
+    session: AsyncSession | AsyncRemoteSession, timeout: float = 120.0, *, max_chars: int = MAX_CHARS
+) -> ShellTool:
     """The shell tool of the Responses API, run in this session: ``Agent(tools=[shell_tool(session)])``.
 
-    ``timeout``: seconds for each command if the call names no limit. If a command times out or ends its bash, the
+    ``timeout``: seconds for each command if the call names no limit. ``max_chars``: characters of output that the model
+    gets of all commands of a call together, if the call names no limit. If a command times out or ends its bash, the
     following commands are not run, as they may depend on its directory and variables.
     Raises InvalidRequest for a session that is not for asyncio.
     """
     refuse_unawaited(session)
+    check_chars(max_chars)
 
     async def execute(request: ShellCommandRequest) -> ShellResult:
         action = request.data.action
-        limit = action.max_output_length or _MAX_OUTPUT
+        limit = (action.max_output_length or max_chars) // max(1, len(action.commands))
         outputs: list[ShellCommandOutput] = []
         for command in action.commands:
             try:
@@ -106,8 +109,9 @@ def _seconds(timeout_ms: object, usual: float) -> float:
 def _output(command: str, result: Result, limit: int) -> ShellCommandOutput:
     timed_out = result.outcome in ("timed_out", "idle")
     outcome = ShellCallOutcome(type="timeout") if timed_out else _exited(result.exit_code)
-    stdout, stderr = (fitted(data, omitted, cut, limit) for _, data, omitted, cut in streams_of(result))
-    stderr = append_line(stderr, notice(result, stateful=True))
+    why = notice(result, stateful=True)
+    stdout, stderr = shared(streams_of(result), max(0, limit - len(why) - 1))
+    stderr = append_line(stderr, why)
     return ShellCommandOutput(stdout=stdout, stderr=stderr, outcome=outcome, command=command)
 
 

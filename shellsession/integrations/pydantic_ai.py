@@ -26,7 +26,7 @@ except ImportError as error:
 
 
 def toolset(session: AsyncSession | AsyncRemoteSession, **settings: Any) -> FunctionToolset[Any]:
-    """The tools bash, send, wait, interrupt, restart and jobs: ``Agent(model, toolsets=[toolset(session)])``.
+    """The tools of ``Toolbox.VERBS``: ``Agent(model, toolsets=[toolset(session)])``.
 
     ``settings`` are those of ``Toolbox``. A session belongs to one agent; its calls run one after the other.
     """

@@ -30,7 +30,8 @@ from ..daemon.client.remote import TURN_WITHIN
 from ..engine.io.loop import to_its_end
 from ..engine.verbs.delivery import joined
 from ..errors import LATE, STILL_RUNS, InvalidRequest, NoSuchAgent, NotRunning, SessionBusy, ShellSessionError
-from ..models import LONGEST, TTY, Limits, Result, check_seconds, streams_of
+from ..models import LONGEST, TTY, Limits, Result, Stream, check_seconds, streams_of
+from ..paging import check_chars
 from ..text import MAX_CHARS, ending, fitted, left_running, report
 
 if TYPE_CHECKING:
@@ -43,10 +44,9 @@ JOBS: Final = "; see `jobs`"
 _NEXT: Final = "`wait` goes on waiting, `send` answers it if it is interactive, `interrupt` ends it"
 
 
-def limits_for(max_chars: object) -> Limits:
+def limits_for(max_chars: int) -> Limits:
     """The output limit of a session for a model that gets so many characters of a result. Raises InvalidRequest."""
-    if isinstance(max_chars, bool) or not isinstance(max_chars, int) or max_chars < 1:
-        raise InvalidRequest(f"max_chars is a number of characters, 1 or more, not {max_chars!r:.100}")
+    check_chars(max_chars)
     return Limits(max_output=4 * max_chars)  # a character is at most four bytes
 
 
@@ -61,13 +61,13 @@ def refuse_unawaited(session: object) -> None:
 def describe(results: Sequence[Result], limit: int = MAX_CHARS, jobs: str = JOBS) -> str:
     """A command's results as one text: its output in order, how it ended, and what it left running.
 
-    ``jobs``: names the tool that lists running jobs; "" if the model has none.
+    ``jobs``: names the tool that lists running jobs; "" if the model has only one tool, and none that reads the rest.
     """
     result = functools.reduce(joined, results)
     notes = [_describe_end(result)]
     if result.background:
         notes.append(left_running(result.background) + jobs)
-    return report(streams_of(result), notes, limit)
+    return report(streams_of(result), notes, limit, id=result.id if jobs and result.output_kept else "")
 
 
 def _describe_end(result: Result) -> str:
@@ -140,8 +140,18 @@ Command = Annotated[str, Field(description="The bash command or script to run")]
 Timeout = Annotated[float | None, Field(description="Seconds after which the command is ended")]
 Interactive = Annotated[bool, Field(description="Give the command a terminal as its input, to be answered with send")]
 Patience = Annotated[float | None, Field(description="How many seconds to wait at most")]
+OutputId = Annotated[str, Field(description="The id that the note about omitted output names, such as c17")]
+StreamName = Annotated[Stream, Field(description="Which output to read")]
+Lines = Annotated[
+    list[int | None] | None, Field(description="[first, last] line, counted from 1; null as last means the end")
+]
+Bytes = Annotated[
+    list[int | None] | None, Field(description="[first, end] byte, counted from 0; null as end means the end")
+]
+Pattern = Annotated[str | None, Field(description="A regular expression: only the lines that match it, with numbers")]
 TextToType = Annotated[str, Field(description="What to type; end it with a newline for Enter")]
 
+_NOTHING: Final = "[nothing: there is no such part, or no line matches]"
 _EARLIER: Final = "nothing was run, as an earlier command still runs: `wait` for it, `send` it input, or `interrupt` it"
 # Replaces messages of a busy session, to name the verbs of this toolbox. Others (a person is attached) stay.
 _BUSY: Final = {STILL_RUNS: _EARLIER, LATE: _EARLIER}
@@ -167,7 +177,7 @@ def _check(name: str, seconds: object, more: str = "") -> None:
 class Toolbox:
     """The verbs of one session as coroutine functions that take a model's arguments and return text for it."""
 
-    VERBS: Final = ("bash", "send", "wait", "interrupt", "restart", "jobs")
+    VERBS: Final = ("bash", "send", "wait", "interrupt", "restart", "jobs", "read_output")
 
     def __init__(
         self,
@@ -180,8 +190,8 @@ class Toolbox:
         connect: Callable[[], Awaitable[AsyncRemoteSession]] | None = None,
     ) -> None:
         """``patience``: seconds that a call waits before it hands its command back (clients give up after about 60).
-        ``timeout``: seconds that a command may run if the model names no limit. ``max_chars``: characters of each
-        stream that the model gets. ``tick``: seconds between two progress reports. ``connect``: makes a new session
+        ``timeout``: seconds that a command may run if the model names no limit. ``max_chars``: characters
+        that the model gets at a time. ``tick``: seconds between two progress reports. ``connect``: makes a new session
         when somebody has closed this one; the call that meets the closed session still fails. Raises InvalidRequest.
         """
         refuse_unawaited(session)
@@ -261,7 +271,20 @@ class Toolbox:
 
     async def jobs(self) -> str:
         """List what earlier commands left running in the background, and what it has printed."""
-        return list_jobs(await self._jobs(), self._max_chars // 10)
+        listed = list_jobs(await self._jobs(), self._max_chars // 10)
+        return fitted(listed.encode(), 0, 0, self._max_chars)
+
+    async def read_output(
+        self,
+        id: OutputId,
+        stream: StreamName = "stdout",
+        lines: Lines = None,
+        bytes: Bytes = None,
+        grep: Pattern = None,
+    ) -> str:
+        """Read a part of a command's output that was too long to be shown: some lines, or the lines that match."""
+        parts: dict[str, Any] = {"lines": lines, "bytes": bytes, "grep": grep}
+        return await self._session.read_output(id, stream, max_chars=self._max_chars, **parts) or _NOTHING
 
     def _forget_command(self) -> None:
         self._cancel_alarm()

@@ -18,7 +18,7 @@ from daemons import Daemon
 from system import PATIENCE, unique_seconds, wait_until, with_argument
 
 from shellsession import TTY, Result
-from shellsession.cli.output import OutputRelay
+from shellsession.cli.relay import OutputRelay
 from shellsession.daemon.client.admin import stats
 
 
