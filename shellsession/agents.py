@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, Self, TypeVar, Unpack
 
 from .async_session import AsyncSession
 from .base import Base
-from .engine.io.background import Alarm
+from .engine.io.alarm import Alarm
 from .engine.io.loop import LoopAlarm, to_its_end
 from .engine.kernel.proc import alive
 from .errors import InvalidRequest, NoSuchAgent, SessionClosed, ShellUnavailable, TooManySessions

@@ -272,7 +272,7 @@ class AsyncSession(Base, LoopSession[Request]):
         with suppress(RuntimeError):  # none runs here
             loop = asyncio.get_running_loop()
         if self._owner == os.getpid():
-            self._drainer.follow(loop)
+            self._drainer.ensure_reading(loop)
 
     def _refuse_callbacks(self) -> None:
         import asyncio

@@ -11,10 +11,10 @@ import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .engine.io.background import Waiter
 from .engine.io.loop import LoopWaiter
 from .engine.io.output import resolve_spill
 from .engine.io.threads import Steps, Wait, drive
+from .engine.io.waiter import Waiter
 from .engine.kernel.signals import signals_deferred
 from .engine.verbs.call import Call, Job
 from .engine.verbs.engine import Engine

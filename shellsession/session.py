@@ -15,8 +15,8 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Self
 
 from .base import CALLBACK_RUNS, LOOK_PATIENCE, Base
-from .engine.io.background import Waiter, is_owned
 from .engine.io.threads import Poller, Steps, T, drive
+from .engine.io.waiter import Waiter, is_owned
 from .engine.verbs.call import LARGE
 from .engine.verbs.engine import RestartPending
 from .engine.verbs.expect import expect, late
@@ -53,7 +53,7 @@ class Session(Base, ThreadSession[Request]):
         self.close()
 
     def _do(self, steps: Steps[T]) -> T:
-        if self._engine.unattended is not None or is_owned(self._lock):
+        if self._engine.unattended_reader is not None or is_owned(self._lock):
             self._refuse_callbacks()
         me, restarting = get_ident(), self._restarting
         mine = {me} - self._callers  # empty in a signal handler whose thread waits for the lock already
@@ -92,7 +92,7 @@ class Session(Base, ThreadSession[Request]):
     def _do_now(self, steps: Steps[T], leaving: Set[int] = frozenset()) -> T:
         """Do the steps, with the lock held."""
         try:
-            if self._engine.unattended is not None:
+            if self._engine.unattended_reader is not None:
                 self._engine.stop_unattended()
             return drive(steps, self._poller)
         finally:
@@ -107,7 +107,7 @@ class Session(Base, ThreadSession[Request]):
                     raise
 
     def _refuse_callbacks(self) -> None:
-        unattended = self._engine.unattended
+        unattended = self._engine.unattended_reader
         if is_owned(self._lock) or (unattended is not None and unattended.thread == threading.get_ident()):
             raise SessionBusy(IN_CALLBACK)
 

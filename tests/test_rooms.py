@@ -24,7 +24,7 @@ _PURE: Final = (
         "daemon.protocol.wire",
         "daemon.protocol.messages",
     ),
-    *("engine.verbs.delivery", "daemon.server.ledger", "daemon.server.outcomes"),
+    *("engine.verbs.delivery", "daemon.server.ledger", "daemon.server.deliveries"),
     *("contracts.contract", "contracts.one_shot", "contracts.spec", "contracts.langchain", "contracts.phoenix_git"),
 )
 _IO: Final = {"os", "time", "socket", "_socket", "_thread", "select", "selectors", "asyncio", "threading", "subprocess"}
@@ -47,7 +47,7 @@ _RESERVED: Final = {
         "integrations",
     },
     # Of the daemon's clients only the transport knows what carries the bytes.
-    "socket": {"daemon.server.service", "engine.bash.shell", "engine.bash.spawn", "engine.io.control"},
+    "socket": {"daemon.server.service", "engine.bash.shell", "engine.bash.spawn", "engine.io.control_socket"},
     "subprocess": {"cli.doctor", "cli.prompt", "daemon.client.transport", "engine.bash.watcher"},
     "prompt_toolkit": {"cli.prompt"},
     "selectors": set[str](),
@@ -61,9 +61,10 @@ _WAITING: Final = {
     "contracts.cancel",
     "daemon.client.exchange",
     "daemon.server",
-    "engine.io.background",
+    "engine.io.drainer",
     "engine.io.loop",
     "engine.io.threads",
+    "engine.io.waiter",
     "engine.kernel.proc",
     "integrations.toolbox",
 }

@@ -149,7 +149,7 @@ def _sandbox() -> Finding:
 
 
 def _groups() -> Finding:
-    from ..engine.bash.confine import own_groups
+    from ..engine.bash.cgroups import own_groups
 
     held = sorted({name for group in own_groups() for name in group.controllers})
     if held:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from ..daemon.client.exchange import Backend, Cancelled, Exchange
+from ..daemon.client.exchange import Backend, CancelOutcome, Exchange
 from ..daemon.client.link import Link
 from ..daemon.client.process_state import process_state
 from ..daemon.client.transport import UnixTransport
@@ -89,7 +89,7 @@ def _run(call: Call, backend: Backend, transport: UnixTransport) -> int:
         header["tell"] = True
     request = Message(header, (script(call.command),))
     relay, interrupted = OutputRelay(), False
-    with Cancelled() as cancelled:
+    with CancelOutcome() as outcome:
         messages = _messages(Exchange(backend, transport, request, incarnation, start=True), backend)
         try:
             try:
@@ -103,7 +103,7 @@ def _run(call: Call, backend: Backend, transport: UnixTransport) -> int:
             finally:
                 messages.close()
         except KeyboardInterrupt:
-            if (ended := cancelled.result) is None:  # read before the import below, during which a result may arrive
+            if (ended := outcome.result) is None:  # read before the import below, during which a result may arrive
                 raise
             from .results import mark_ended_by_ctrl_c
 
@@ -133,11 +133,11 @@ def _messages(exchange: Exchange, backend: Backend) -> Generator[Message]:
         replied = True
         raise
     finally:
-        if not (replied or exchange.cancelled):
+        if not (replied or exchange.cancel_begun):
             try:
                 backend.give(exchange.cancel())
             except BaseException:
-                if not exchange.cancelled:  # a second Ctrl-C came before the cancellation was sent
+                if not exchange.cancel_begun:  # a second Ctrl-C came before the cancellation was sent
                     backend.give(exchange.cancel())
                 raise
         exchange.close()

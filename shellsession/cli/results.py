@@ -61,15 +61,15 @@ def status(result: Result, interrupted: bool = False) -> int:
 
 def until_ctrl_c(verb: Callable[[], Result]) -> tuple[Result, bool]:
     """Run a verb, which Ctrl-C cancels. Returns its result, and whether Ctrl-C ended it. Raises NoOutcome."""
-    from ..daemon.client.exchange import Cancelled  # imported here, as not every use of this module needs it
+    from ..daemon.client.exchange import CancelOutcome  # imported here, as not every use of this module needs it
 
-    with Cancelled() as cancelled:
+    with CancelOutcome() as outcome:
         try:
             return verb(), False
         except KeyboardInterrupt:
-            if cancelled.result is None:
-                raise NoOutcome(cancelled.ended) from None
-    return mark_ended_by_ctrl_c(cancelled.result), True
+            if outcome.result is None:
+                raise NoOutcome(outcome.ended) from None
+    return mark_ended_by_ctrl_c(outcome.result), True
 
 
 def mark_ended_by_ctrl_c(result: Result) -> Result:

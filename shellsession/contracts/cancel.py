@@ -197,11 +197,11 @@ def _run_in_process(session: Any, command: bytes, options: Mapping[str, Any], ca
 def _run_in_daemon(session: Any, command: bytes, options: Mapping[str, Any], cancel: CancelToken) -> Result | None:
     """Run in a daemon, which cancels exactly this request. Returns None if the request was still queued there."""
     # Imported here, as it loads sockets and the wire format, which most calls do not need.
-    from ..daemon.client.exchange import Cancelled, cancel_request
+    from ..daemon.client.exchange import CancelOutcome, cancel_request
 
-    with Cancelled() as cancelled:
+    with CancelOutcome() as outcome:
         interrupter = _Interrupter(
-            lambda: cancelled.request and cancel_request(session._transport, cancelled.request, cancelled)
+            lambda: outcome.request and cancel_request(session._transport, outcome.request, outcome)
         )
         try:
             with cancel.calling(interrupter.begin):
@@ -209,9 +209,9 @@ def _run_in_daemon(session: Any, command: bytes, options: Mapping[str, Any], can
                 return result
         except ShellSessionError:
             interrupter.finish()
-            if not cancelled.ended:
+            if not outcome.ended:
                 raise
-            return cancelled.result
+            return outcome.result
         finally:
             interrupter.finish()
 
@@ -220,13 +220,13 @@ async def arun(session: Any, command: bytes, options: Mapping[str, Any], cancel:
     """As ``run``, for asyncio. A call that is cancelled while it is queued never begins."""
     if cancel is None or cancel.cancelled:
         return await cancellable(session.run(command, **options), None, cancel)  # type: ignore[no-any-return]
-    from ..daemon.client.exchange import Cancelled  # imported here for the reason given in _run_in_daemon
+    from ..daemon.client.exchange import CancelOutcome  # imported here for the reason given in _run_in_daemon
 
-    with Cancelled() as cancelled:
+    with CancelOutcome() as outcome:
         try:
             return await cancellable(session.run(command, **options), None, cancel)  # type: ignore[no-any-return]
         except CallCancelled as error:
-            error.result = session._came_of(command) if isinstance(session, Base) else cancelled.result
+            error.result = session._came_of(command) if isinstance(session, Base) else outcome.result
             raise
 
 

@@ -1,7 +1,7 @@
 """Writes the lines that make bash run a command and report its end, and parses the report.
 
-``Frame`` writes the lines. ``Framer`` finds the report, the mark, in what bash prints. The module does no I/O. A nonce
-serves for one mark of one command.
+``Frame`` writes the lines. ``MarkFinder`` finds the report, the mark, in what bash prints. The module does no I/O. A
+nonce serves for one mark of one command.
 
 The mark is bash's own error message about a redirection from a file that cannot exist::
 
@@ -71,10 +71,9 @@ _OLD: Final = _Dialect(
     SHORT_READ,
 )
 
-# The ways to run the text, best first: the name that a function could hide, and what is typed. Only the first keeps
-# `set -e` working inside the text. The others are for a shell where `builtin` or `eval` was replaced or disabled.
-# `.` comes last: it needs a file, accepts `return`, and hides the text from DEBUG traps. Spellings from PROVEN on
-# repeat these, for a shell where `declare` itself was replaced. Their guard does not ask what the name is: it uses it.
+# The spellings of the call that runs the text, best first: the name that a function could hide, and what is typed. Only
+# the first keeps `set -e` working inside the text. The others are for a shell where `builtin` or `eval` was replaced or
+# disabled. `.` (SOURCE) comes last: it needs a file, accepts `return`, and hides the text from DEBUG traps.
 SPELLINGS: Final = (
     (b"builtin", b"\\builtin eval"),
     (b"eval", b"\\eval"),
@@ -82,8 +81,10 @@ SPELLINGS: Final = (
     (b".", b"\\."),
 )
 SOURCE: Final = 3
-PROVEN: Final = len(SPELLINGS)
-WAYS: Final = PROVEN + SOURCE
+# The guard of these spellings asks `declare` whether the name is a function. For a shell where `declare` itself was
+# replaced, the spellings from TRIED on repeat the first three. Their guard tries the call instead.
+TRIED: Final = len(SPELLINGS)
+SPELLING_COUNT: Final = TRIED + SOURCE
 
 _NEWLINES_MAX: Final = 64
 # No file can be below this path, whatever happens to the file system. It is as short as possible.
@@ -135,8 +136,8 @@ def leaving(status: int, spelling: int = 0) -> bytes:
 
 
 def _prefix(spelling: int) -> bytes:
-    """Return the prefix that calls a builtin. Without `builtin` itself, a function can hide the builtin."""
-    return b"\\" if spelling % PROVEN else b"\\builtin "
+    """Return the prefix that calls a builtin: `builtin`, or a backslash where that is replaced or disabled."""
+    return b"\\" if spelling % TRIED else b"\\builtin "
 
 
 def mark_line(nonce: bytes, status: bytes = _STATUSES, nounset: bool = True) -> bytes:
@@ -186,30 +187,22 @@ class Frame(NamedTuple):
     def lines(self, argument: bytes, status: int = 0) -> bytes:
         """Return the two lines that run the text of ``argument``, with ``status`` in ``$?``, and report its end.
 
-        A function that removes itself sets a non-zero status. The guard sets 0; without a guard, the line begins with
-        `((1))`, because the last mark has left 1.
+        The status: the last mark has left 1 in ``$?``. The guard turns that into 0; without a guard, a `((1))` does. A
+        function that removes itself sets any other status.
 
-        The guard reports a function that hides the name we call, or a disabled name; then bash runs nothing. It costs
-        5 us; a separate question would cost a round trip. A check afterwards would come too late: the text itself
+        The guard: it reports a function that hides the name we call, or a disabled name; then bash runs nothing. It
+        costs 5 us; a separate question would cost a round trip. A check afterwards would come too late: the text itself
         may have disabled the name.
         """
-        run = b"%b -- %b" % (way_of(self.spelling), argument)  # the text may begin with a dash
-        # Not `builtin exec`: its redirections end with the command.
-        reserving = b"".join(b"\\exec %d</dev/null; " % number for number in self.reserved)
-        if self.grouped:
-            run = (b"! ( %b ) %b %b" if self.isolated else b"{ ! %b; } %b %b") % (run, self.redirections, self.errors)
-        elif self.isolated:
-            run, reserving = b"! ( %b%b %b ) %b" % (reserving, run, self.errors, self.redirections), b""
-        else:
-            run = b"! %b %b %b" % (run, self.redirections, self.errors)
-        dialect, prologue = _NEW if self.version >= LONG_READS else _OLD, reserving
-        run += dialect.suffix
+        dialect = _NEW if self.version >= LONG_READS else _OLD
+        prologue, run = self._run(argument)
         prologue += _set_status(self.setter, status, _prefix(self.spelling)) if status else b""
+        run += dialect.suffix
         if dialect is _NEW and not (self.guarded or self.spelling):
             return b"%b%b\n%b" % (prologue or b"((1)); ", run, mark_line(self.nonce, _STATUSES, self.nounset))
         # A command that has read this word could print it. It cannot fake the two statuses that are left here. After a
         # text, `!` never leaves 0 and 0, and ``_OLD.suffix`` never leaves 1 and 1 unless an error threw bash out of the
-        # text (see ``Framer``).
+        # text (see ``MarkFinder``).
         skipped = b'! ((1)) <"%b%b$((0))/"; %b' % (NOWHERE, self.nonce[SECRET:], dialect.skipped)
         # Not `else`: if that is an alias for nothing, the text runs, and the report says that the guard skipped it.
         mark = mark_line(self.nonce, dialect.status_prefix + _STATUSES)
@@ -217,21 +210,33 @@ class Frame(NamedTuple):
         lines = b" %b; then %b%b; elif ((1)); then %b; fi\n%b" % words
         return b"if" + b" " * ((-len(lines) - 2) % dialect.alignment) + lines
 
+    def _run(self, argument: bytes) -> tuple[bytes, bytes]:
+        """Return what reserves the descriptors before the text, and what runs the text with its redirections."""
+        # Not `builtin exec`: its redirections end with the command.
+        reserving = b"".join(b"\\exec %d</dev/null; " % number for number in self.reserved)
+        run = b"%b -- %b" % (eval_words(self.spelling), argument)  # the text may begin with a dash
+        if self.grouped:
+            words = b"! ( %b ) %b %b" if self.isolated else b"{ ! %b; } %b %b"
+            return reserving, words % (run, self.redirections, self.errors)
+        if self.isolated:  # the subshell reserves its own
+            return b"", b"! ( %b%b %b ) %b" % (reserving, run, self.errors, self.redirections)
+        return reserving, b"! %b %b %b" % (run, self.redirections, self.errors)
 
-def way_of(spelling: int) -> bytes:
-    """Return the words that run a text in that spelling."""
-    return SPELLINGS[spelling % PROVEN][1]
+
+def eval_words(spelling: int) -> bytes:
+    """Return the words of that spelling, to which the text is the argument."""
+    return SPELLINGS[spelling % TRIED][1]
 
 
 def _guard(spelling: int) -> bytes:
-    name, call = SPELLINGS[spelling % PROVEN]
-    if spelling >= PROVEN:
+    name, call = SPELLINGS[spelling % TRIED]
+    if spelling >= TRIED:
         return b'%b "((1))" && ! %b "! ((1))"' % (call, call)  # `!`: no `set -e` may end the shell at it
     return b"! \\declare -F %b && %b%b" % (name, call, b" /dev/null" if spelling == SOURCE else b"")
 
 
 # Conditions that are true if the name which runs the text is still the builtin; one for each spelling.
-GUARDS: Final = tuple(map(_guard, range(WAYS)))
+GUARDS: Final = tuple(map(_guard, range(SPELLING_COUNT)))
 
 
 def _set_status(name: bytes, status: int, prefix: bytes) -> bytes:
@@ -246,11 +251,12 @@ _NAMES_BUILTINS: Final = re.compile(
     rb"\b(?:builtin|enable)\b|\b(?:declare|eval)[ \t]*\(|\bfunction[ \t]+(?:declare|eval)\b"
 )
 _RUNS_UNSEEN: Final = re.compile(rb"\b(?:eval|source|trap|PROMPT_COMMAND)\b|(?:\A|[\s;&|({`!])\.[ \t]")
-# One of these is in each text that the two find. To look for them first takes a tenth of the time: 10 ms for 5 MB.
+# Each match of the two patterns above contains one of these words. Looking for the words first takes a tenth of the
+# time: 10 ms for 5 MB.
 _BUILTIN_WORDS: Final = (b"builtin", b"enable", b"declare", b"eval")
 _UNSEEN_WORDS: Final = (b"eval", b"source", b"trap", b"PROMPT_COMMAND", b". ", b".\t")
-# A text that may change how the next command must be typed, or that must itself be typed in another way. It has words
-# of the two patterns above, or others that can change a shell; or it runs nothing; or its last line is continued.
+# Finds a text that may change how the next command must be typed, or that must itself be typed in another way: it has
+# words of the two patterns above, or others that can change a shell; or it runs nothing; or its last line is continued.
 UNUSUAL: Final = re.compile(
     rb"\b(?:builtin|enable|alias|eval|source|trap|PROMPT_COMMAND|exec|set|shopt|ulimit)\b"
     rb"|\bdeclare[ \t]*\(|(?i:debug)|(?:\A|[\s;&|({`!])\.[ \t]|\A\s*(?:#|\\|\Z)|\\\s*\Z"
@@ -307,8 +313,9 @@ def switches_editing(text: bytes) -> bool:
 # Bytes of noise that are kept while a mark is expected. A mark is a path name, and its parts are below PATH_MAX (4096).
 NOISE_MAX: Final = 1 << 16
 
+# What bash prints before an ordinary mark: its name, and the start of the path.
 _BEFORE: Final = b"bash: " + NOWHERE[:-1]
-_AT: Final = len(_BEFORE)
+_PLAIN_START: Final = len(_BEFORE)
 _SIGNALLED: Final = 128
 _LOST: Final = re.compile(rb": \d\d: ")
 
@@ -332,20 +339,20 @@ class Mark(NamedTuple):
     thrown: bool = False
 
 
-class Framer:
+class MarkFinder:
     """Finds one mark in what bash prints on its control socket, in pieces of any size."""
 
-    noise = b""
+    noise = b""  # all that was printed, and the mark in it
     trimmed = 0  # bytes of noise that were dropped
     mark: Mark | None = None
-    has_noise = False
-    _skipped = False
+    has_noise = False  # something was printed besides the mark and prompts
+    _skipped = False  # the noise that was dropped had the guard's report
     _foreign = 0  # other processes than bash may have written in the first so many bytes of the noise
 
     def __init__(self, nonce: bytes, prompt: bytes = b"") -> None:
         """``prompt``: what bash is known to print on its own stderr before it reads a line. It is not noise."""
         self.nonce = nonce
-        self._fence = b"/" + nonce
+        self._fence = b"/" + nonce  # stands before the words of a mark, and after them
         self._prompt = prompt
 
     def feed(self, data: bytes, by_bash: bool = True) -> Mark | None:
@@ -373,10 +380,10 @@ class Framer:
             end = noise.find(fence, body)
             if end < 0:
                 return False
-            self.mark = mark = _read(noise[body:end])
+            self.mark = mark = _parse(noise[body:end])
             if mark is not None:
                 # Only prompts and bash's name come before an ordinary mark.
-                self.has_noise = start != _AT and self._without_prompts(noise[:start]) != _BEFORE
+                self.has_noise = start != _PLAIN_START and self._without_prompts(noise[:start]) != _BEFORE
                 if self.has_noise and not mark.thrown and self._reports_skip():
                     self.mark = self._confirmed(mark, noise[body:end])
                 return True
@@ -421,7 +428,7 @@ class Framer:
         return b": " + path + b": " in self.noise
 
 
-def one_of(said: bytes) -> bytes:
+def repeated(said: bytes) -> bytes:
     """Return what ``said`` repeats two or three times, or b"" if it is no such repetition.
 
     Bash reads three lines for each command, and has printed the prompt for the first one before.
@@ -436,12 +443,13 @@ def one_of(said: bytes) -> bytes:
 def plain_mark(said: bytes, nonce: bytes) -> Mark | None:
     """Return the mark if bash printed nothing else, or None."""
     fence = b"/" + nonce
-    start = _AT + len(fence)
+    start = _PLAIN_START + len(fence)
     end = said.find(fence, start)
-    return _read(said[start:end]) if end > 0 and said.startswith(_BEFORE + fence) else None
+    return _parse(said[start:end]) if end > 0 and said.startswith(_BEFORE + fence) else None
 
 
-def _read(body: bytes) -> Mark | None:
+def _parse(body: bytes) -> Mark | None:
+    """Return the mark with these words, or None if they are no report of bash's."""
     words = body.split(b" ", 5)
     if len(words) != 6 or words[0]:
         return None

@@ -16,7 +16,7 @@ from shellsession.cli import plain
 from shellsession.cli.main import main
 from shellsession.cli.run import own_parser
 from shellsession.cli.words import quoted, script
-from shellsession.daemon.client.exchange import Cancelled, Exchange
+from shellsession.daemon.client.exchange import CancelOutcome, Exchange
 from shellsession.daemon.protocol.wire import Message
 from shellsession.models import check_seconds
 
@@ -85,9 +85,9 @@ def test_a_late_result_of_a_cancelled_command_is_not_shown(
     daemon: Daemon, agent: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """To load what would show it takes long enough for that, and a second Ctrl-C has said that nobody waits for it."""
-    outcomes, ask, load = list[Cancelled](), Exchange.next, builtins.__import__
+    outcomes, ask, load = list[CancelOutcome](), Exchange.next, builtins.__import__
 
-    class Noted(Cancelled):
+    class Noted(CancelOutcome):
         def __init__(self) -> None:
             super().__init__()
             outcomes.append(self)
@@ -103,7 +103,7 @@ def test_a_late_result_of_a_cancelled_command_is_not_shown(
         return load(name, *rest)
 
     monkeypatch.setenv("SHELLSESSION_SOCKET", daemon.socket)
-    monkeypatch.setattr(plain, "Cancelled", Noted)
+    monkeypatch.setattr(plain, "CancelOutcome", Noted)
     monkeypatch.setattr(Exchange, "next", struck)
     monkeypatch.setattr(builtins, "__import__", loaded)
     with pytest.raises(KeyboardInterrupt):

@@ -18,7 +18,7 @@ from one_shots import CONTRACTS, plain
 from shellsession import Agents, Session, connect
 from shellsession.contracts import bashtool, phoenix, spec
 from shellsession.contracts.one_shot import read_report
-from shellsession.engine.verbs.ending import LEFT_RUNNING
+from shellsession.engine.verbs.substitutions import LEFT_RUNNING
 from shellsession.models import Result
 from shellsession.policy.rules import Policy
 

@@ -52,7 +52,7 @@ def test_a_request_that_was_answered_is_kept_by_no_clock() -> None:
 
     async def main() -> None:
         listener = Listener("1.1.1", cast(Connection, None))
-        listener.give_up_in(1e6)
+        listener.drop_if_queued_for(1e6)
         held = weakref.ref(listener)
         listener.abandon()  # as the server does when it has answered
         del listener

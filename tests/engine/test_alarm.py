@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from system import PATIENCE, in_thread, wait_until
 
-from shellsession.engine.io.background import Alarm
+from shellsession.engine.io.alarm import Alarm
 
 
 def test_one_that_rings_before_its_setting_returns_can_be_set_again(monkeypatch: pytest.MonkeyPatch) -> None:

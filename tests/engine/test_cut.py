@@ -19,7 +19,7 @@ from system import PATIENCE, descendants, mentioning, stat_fields, unique_second
 
 from shellsession import Session
 from shellsession.engine.kernel import proc, signals
-from shellsession.engine.verbs import collect, ending, interrupt
+from shellsession.engine.verbs import collect, interrupt, shell_end
 
 pytestmark = pytest.mark.usefixtures("company")
 
@@ -147,7 +147,7 @@ def test_what_may_not_be_signalled_is_not_waited_for_nor_told_as_killed(
 ) -> None:
     """As a setuid program, where we are an ordinary user."""
     monkeypatch.setattr(interrupt, "_STARVED", 2 * PATIENCE)
-    monkeypatch.setattr(ending, "ROUNDS", 3)
+    monkeypatch.setattr(shell_end, "ROUNDS", 3)
     send, seconds = os.kill, unique_seconds()
 
     def refuse(pid: int, number: int) -> None:

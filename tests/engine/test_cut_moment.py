@@ -45,7 +45,7 @@ def _stop_where(pid: int, seized: threading.Event, is_there: Callable[[int, int,
     os.kill(pid, signal.SIGCONT)
     number = first = 0
     for _ in range(200):
-        interrupt.go_on(pid)
+        interrupt.continue_traced(pid)
         while proc.state(pid) != "t":
             if activity.system_call(pid)[:2] == (READ, 0):
                 seized.set()

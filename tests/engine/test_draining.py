@@ -13,7 +13,7 @@ import pytest
 from system import PATIENCE, descriptors, wait_until
 
 from shellsession import Session
-from shellsession.engine.io.background import Drainer
+from shellsession.engine.io.drainer import Drainer
 from shellsession.engine.io.output import Capture
 from shellsession.engine.io.streams import Stream, pipe_stream
 from shellsession.engine.kernel.family import Family

@@ -10,7 +10,17 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from shellsession.engine.wire import NOISE_MAX, SOURCE, Frame, Framer, Mark, from_file, mark_line, quote, version_line
+from shellsession.engine.wire import (
+    NOISE_MAX,
+    SOURCE,
+    Frame,
+    Mark,
+    MarkFinder,
+    from_file,
+    mark_line,
+    quote,
+    version_line,
+)
 
 NONCE = b"0123456789abcdef0123456789abcdef"
 FOREIGN = b"fedcba9876543210fedcba9876543210"
@@ -31,11 +41,11 @@ def marked(nonce: bytes = NONCE, cwd: bytes = b"/home/me") -> bytes:
     return answer().replace(b"/home/me", cwd).replace(NONCE, nonce)
 
 
-def fed(chunks: list[bytes], nonce: bytes = NONCE) -> Framer:
-    framer = Framer(nonce)
+def fed(chunks: list[bytes], nonce: bytes = NONCE) -> MarkFinder:
+    finder = MarkFinder(nonce)
     for chunk in chunks:
-        framer.feed(chunk)
-    return framer
+        finder.feed(chunk)
+    return finder
 
 
 def is_it(mark: Mark | None) -> bool:
@@ -74,8 +84,8 @@ def test_any_cut_gives_the_same_mark(noise: bytes) -> None:
 def test_the_mark_is_there_with_its_last_byte_and_not_before() -> None:
     wire = marked()
     end = wire.rindex(NONCE) + len(NONCE)
-    framer = Framer(NONCE)
-    heard = [framer.feed(wire[i : i + 1]) is not None for i in range(len(wire))]
+    finder = MarkFinder(NONCE)
+    heard = [finder.feed(wire[i : i + 1]) is not None for i in range(len(wire))]
     assert heard == [i >= end - 1 for i in range(len(wire))]
 
 
@@ -117,11 +127,11 @@ def test_any_directory_comes_through(cwd: bytes) -> None:
 
 
 def test_noise_is_bounded() -> None:
-    framer = Framer(NONCE)
+    finder = MarkFinder(NONCE)
     for _ in range(200):
-        framer.feed(b"x" * 4001)
-        assert len(framer.noise) <= NOISE_MAX + 4001
-    assert is_it(framer.feed(marked()))
+        finder.feed(b"x" * 4001)
+        assert len(finder.noise) <= NOISE_MAX + 4001
+    assert is_it(finder.feed(marked()))
 
 
 def test_a_mark_is_found_wherever_the_noise_is_cut_off() -> None:

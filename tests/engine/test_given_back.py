@@ -21,11 +21,11 @@ from system import PATIENCE, descendants, wait_until
 import shellsession
 from shellsession import TTY, AsyncSession, Session
 from shellsession.engine.bash import watcher as runtime
+from shellsession.engine.bash.files import Files
 from shellsession.engine.bash.shell import Shell
-from shellsession.engine.bash.watcher import Files
 from shellsession.engine.io.streams import Stream, Streams
 from shellsession.engine.kernel import signals
-from shellsession.engine.verbs import ending
+from shellsession.engine.verbs import shell_end
 from shellsession.errors import GONE
 
 OURS = str(Path(shellsession.__file__).parent)
@@ -74,7 +74,7 @@ class Strike:
 
 def struck(number: int, place: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
     """A session whose end is struck there, and is closed again; False where so many places are not."""
-    session, strike, discard = Session(cwd=place), Strike(number), ending.discard
+    session, strike, discard = Session(cwd=place), Strike(number), shell_end.discard
     session.run("true", stdin=TTY)  # the keyboard has a descriptor of its own from then on
     session.run("sleep 1000 &", tty=False)
 
@@ -86,7 +86,7 @@ def struck(number: int, place: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
             sys.setprofile(None)
 
     with monkeypatch.context() as patched:
-        patched.setattr(ending, "discard", discard_struck)
+        patched.setattr(shell_end, "discard", discard_struck)
         try:
             session.close()
         except KeyboardInterrupt:

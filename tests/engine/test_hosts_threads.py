@@ -40,11 +40,11 @@ begun.wait()
 ENDS_WHILE_CLOSING = """
 import atexit, threading
 from shellsession import Session
-from shellsession.engine.verbs import ending
+from shellsession.engine.verbs import shell_end
 
 session = Session(cwd="/")
 session.run("true")
-destroy, main = ending.destroy, threading.current_thread()
+destroy, main = shell_end.destroy, threading.current_thread()
 closing, at_exit, also_here, closed = (threading.Event() for _ in range(4))
 
 def held(engine):
@@ -58,7 +58,7 @@ def held(engine):
     yield from destroy(engine)
     closed.set()
 
-ending.destroy = held
+shell_end.destroy = held
 atexit.register(at_exit.set)
 threading.Thread(target=session.close, daemon=True).start()
 closing.wait(60)
@@ -71,10 +71,10 @@ import atexit, threading, time
 from contextlib import suppress
 from shellsession import Session, SessionClosed
 from shellsession.engine.verbs import engine as verbs
-from shellsession.engine.verbs import ending
+from shellsession.engine.verbs import shell_end
 
 session = Session(cwd="/")
-destroy, shake, main = ending.destroy, verbs.handshake, threading.current_thread()
+destroy, shake, main = shell_end.destroy, verbs.handshake, threading.current_thread()
 opening, at_exit, closed = (threading.Event() for _ in range(3))
 
 def late(shell, tty, is_closed):
@@ -94,7 +94,7 @@ def work():
     with suppress(SessionClosed):
         session.open()
 
-verbs.handshake, ending.destroy = late, held
+verbs.handshake, shell_end.destroy = late, held
 atexit.register(at_exit.set)
 threading.Thread(target=work, daemon=True).start()
 opening.wait(60)

@@ -15,7 +15,7 @@ from system import PATIENCE, wait_until
 
 from shellsession import TTY, Session
 from shellsession.engine.io import streams
-from shellsession.engine.io.background import Drainer
+from shellsession.engine.io.drainer import Drainer
 from shellsession.engine.io.output import Spill
 from shellsession.engine.io.streams import Streams
 

@@ -19,7 +19,7 @@ from system import PATIENCE, mentioning, unique_seconds, wait_until
 from shellsession import AsyncSession, Session
 from shellsession.engine.kernel import proc
 from shellsession.engine.kernel.family import Orphans
-from shellsession.engine.verbs import ending
+from shellsession.engine.verbs import shell_end
 
 MANY = 300
 # Forks so many processes, which live until its stdin ends; "orphans" get another parent.
@@ -111,7 +111,7 @@ def test_other_tasks_of_the_loop_run_between_two_looks(monkeypatch: pytest.Monke
                 assert (await sh.run("exit 3")).exit_code == 3
                 other.cancel()
 
-    monkeypatch.setattr(ending, "_SLICE", 0.0)
+    monkeypatch.setattr(shell_end, "_SLICE", 0.0)
     monkeypatch.setattr(proc, "tag", look)
     asyncio.run(main())
     first, last = events.index("look"), len(events) - events[::-1].index("look")

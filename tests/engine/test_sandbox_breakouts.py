@@ -22,7 +22,7 @@ import shellsession
 from shellsession import DaemonUnavailable, InvalidRequest, Sandbox, Session, connect
 from shellsession.daemon.client import exchange
 from shellsession.daemon.protocol.wire import PROTOCOL
-from shellsession.engine.bash import confine, watcher as runtime
+from shellsession.engine.bash import cgroups
 
 pytestmark = needs_bwrap
 user, mine, ours = sandboxes.user, sandboxes.mine, sandboxes.ours
@@ -91,7 +91,7 @@ def test_a_link_that_can_be_changed_inside_is_refused(ours: Path, make: Callable
 @contextmanager
 def delegated(user: str) -> Iterator[None]:
     """This process is in a control group (of version 1, for its pids) that belongs to the user."""
-    groups = [group for group in confine.own_groups() if "pids" in group.controllers]
+    groups = [group for group in cgroups.own_groups() if "pids" in group.controllers]
     if os.getuid() != 0 or not groups:
         pytest.skip("no control group can be made here")
     before, after = Path(groups[0].directory), Path(groups[0].directory, f"delegated-{os.getpid()}")
@@ -103,7 +103,7 @@ def delegated(user: str) -> Iterator[None]:
         yield
     finally:
         (before / "cgroup.procs").write_text(str(os.getpid()))
-        wait_until(lambda: runtime.remove(str(after)), "the end of what was in it")
+        wait_until(lambda: cgroups.remove(str(after)), "the end of what was in it")
 
 
 def test_limits_cannot_be_lifted(user: str, mine: Path) -> None:

@@ -15,7 +15,7 @@ from system import descendants, unique_seconds, with_argument
 
 import shellsession
 from shellsession import SandboxUnavailable, Session
-from shellsession.engine.bash import confine
+from shellsession.engine.bash import cgroups
 
 pytestmark = needs_bwrap
 user, mine, ours = sandboxes.user, sandboxes.mine, sandboxes.ours
@@ -27,7 +27,7 @@ def limited(place: Path, **limits: Any) -> Session:
     try:
         session.open()
     except SandboxUnavailable as error:
-        held = {controller for group in confine.own_groups() for controller in group.controllers}
+        held = {controller for group in cgroups.own_groups() for controller in group.controllers}
         if held & {"pids", "memory", "cpu"} and os.getuid() == 0:
             raise
         pytest.skip(str(error))
@@ -109,7 +109,7 @@ def test_limits_leave_no_groups_behind(user: str, mine: Path) -> None:
 def test_a_limit_that_cannot_be_enforced_is_refused_before_anything_runs(
     ours: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(confine, "own_groups", list)
+    monkeypatch.setattr(cgroups, "own_groups", list)
     if os.getuid() == 0:
         with pytest.raises(SandboxUnavailable, match=r"processes.*does not limit root") as caught:
             sandboxed(ours, processes=20).run(f"touch {ours}/ran")
@@ -124,16 +124,16 @@ def test_a_limit_that_cannot_be_enforced_is_refused_before_anything_runs(
 @pytest.mark.skipif(os.getuid() != 0, reason="mounting takes root")
 def test_the_groups_are_found_among_many_mounts(tmp_path: Path) -> None:
     """With names as anybody may give them to a mount of FUSE."""
-    if not confine.own_groups():
+    if not cgroups.own_groups():
         pytest.skip("no control groups here")
     script = (
         f"cd '{tmp_path}'\n"
         "for i in {1..99}; do mkdir $'\\v - '$i && mount -t tmpfs none $'\\v - '$i || exit; done\n"
         "mount --rbind /sys/fs/cgroup /sys/fs/cgroup\n"  # so that they come after the others
-        """exec "$0" -c 'from shellsession.engine.bash import confine; print(len(confine.own_groups()))'"""
+        """exec "$0" -c 'from shellsession.engine.bash import cgroups; print(len(cgroups.own_groups()))'"""
     )
     done = subprocess.run(
         ["unshare", "--mount", "bash", "-c", script, sys.executable], check=True, capture_output=True, text=True,
         cwd=Path(shellsession.__file__).parents[1],
     )  # fmt: skip
-    assert int(done.stdout) == 2 * len(confine.own_groups())
+    assert int(done.stdout) == 2 * len(cgroups.own_groups())

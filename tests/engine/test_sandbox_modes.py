@@ -16,7 +16,7 @@ import sandboxes
 from sandboxes import needs_bwrap, run_as, sandboxed
 
 from shellsession import Sandbox, SandboxUnavailable, Session
-from shellsession.engine.bash import confine
+from shellsession.engine.bash import seccomp
 
 user, mine, ours = sandboxes.user, sandboxes.mine, sandboxes.ours
 
@@ -173,14 +173,14 @@ AARCH64: dict[tuple[int, ...], int] = {
 
 
 def test_the_filter_of_aarch64() -> None:
-    program = confine.program("aarch64")
+    program = seccomp.program("aarch64")
     assert {call: answer(program, 0xC00000B7, *call) for call in AARCH64} == AARCH64
 
 
 def test_no_call_of_another_architecture_passes() -> None:
-    assert answer(confine.program("aarch64"), 0x40000028, 15) == KILL  # chmod of arm
-    assert answer(confine.program("x86_64"), 0x40000003, 15) == KILL  # of i386
-    assert answer(confine.program("x86_64"), 0xC000003E, 1 << 30 | 90, 5, 0o4755) == ENOSYS  # of x32
+    assert answer(seccomp.program("aarch64"), 0x40000028, 15) == KILL  # chmod of arm
+    assert answer(seccomp.program("x86_64"), 0x40000003, 15) == KILL  # of i386
+    assert answer(seccomp.program("x86_64"), 0xC000003E, 1 << 30 | 90, 5, 0o4755) == ENOSYS  # of x32
 
 
 @needs_bwrap

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from pydantic import BaseModel, ValidationError
 
 from shellsession import InvalidRequest, Sandbox, Session
-from shellsession.engine.bash import confine
+from shellsession.engine.bash import cgroups
 from shellsession.sandbox import Facts, command_line
 
 BAD: list[dict[str, Any]] = [
@@ -188,9 +188,9 @@ class Tree:
 )
 def test_groups_of_version_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lent: str, held: set[str]) -> None:
     tree = Tree(tmp_path, lent)
-    monkeypatch.setattr(confine, "own_groups", lambda: [confine.Group(str(tree.scope), str(tmp_path), frozenset())])
+    monkeypatch.setattr(cgroups, "own_groups", lambda: [cgroups.Group(str(tree.scope), str(tmp_path), frozenset())])
     monkeypatch.setattr(os, "mkdir", tree.mkdir)
-    groups = confine.make("box", confine.limits(1 << 29, 258, 0.5))
+    groups = cgroups.make("box", cgroups.limits(1 << 29, 258, 0.5))
     assert groups.enforced == held
     assert groups.directories == ((str(tree.slice / "box"),) if held else ())
     said = {path.name: path.read_text() for path in (tree.slice / "box").glob("*.*max")}
@@ -201,13 +201,13 @@ def test_groups_of_version_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, le
 def test_no_group_where_we_may_not_move_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tree = Tree(tmp_path, "memory pids")
     (tree.slice / "cgroup.procs").unlink()
-    monkeypatch.setattr(confine, "own_groups", lambda: [confine.Group(str(tree.scope), str(tmp_path), frozenset())])
-    assert confine.make("box", {"pids": 9}) == ((), frozenset())
+    monkeypatch.setattr(cgroups, "own_groups", lambda: [cgroups.Group(str(tree.scope), str(tmp_path), frozenset())])
+    assert cgroups.make("box", {"pids": 9}) == ((), frozenset())
     assert not (tree.slice / "box").exists()
 
 
 def test_the_groups_we_are_in_are_found() -> None:
-    ours = confine.own_groups()
+    ours = cgroups.own_groups()
     if not ours:
         pytest.skip("no control groups are mounted here")
     found = 0

@@ -13,8 +13,8 @@ import pytest
 from system import descendants, wait_until, with_argument
 
 from shellsession import InvalidRequest, Session, ShellUnavailable
-from shellsession.engine.io.control import Control
-from shellsession.engine.wire import Framer
+from shellsession.engine.io.control_socket import ControlSocket
+from shellsession.engine.wire import MarkFinder
 
 Make = Callable[..., Session]
 
@@ -236,12 +236,12 @@ def test_what_is_no_bash_is_a_clear_error(new_session: Make, tmp_path: Path, tex
 def test_the_last_words_of_who_read_nothing_are_heard() -> None:
     """The kernel tells of what it left unread first: ECONNRESET, once."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    control, framer = Control(ours), Framer(b"nonce")
+    control, finder = ControlSocket(ours), MarkFinder(b"nonce")
     control.send(b"typed to it")
     theirs.send(b"I am no bash")
     theirs.close()
-    assert [control.read(framer), control.read(framer)] == [b"I am no bash", b""]
-    assert framer.noise == b"I am no bash"
+    assert [control.read(finder), control.read(finder)] == [b"I am no bash", b""]
+    assert finder.noise == b"I am no bash"
     control.close()
 
 

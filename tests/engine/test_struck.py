@@ -14,7 +14,7 @@ from system import PATIENCE, in_thread, unique_seconds, wait_until, with_argumen
 
 from shellsession import RemoteSession, Session
 from shellsession.daemon.client.link import Pool
-from shellsession.engine.io.control import Control
+from shellsession.engine.io.control_socket import ControlSocket
 from shellsession.engine.kernel import proc
 from shellsession.errors import GONE
 
@@ -80,7 +80,7 @@ def test_where_a_verb_gets_its_turn(sh: Session, monkeypatch: pytest.MonkeyPatch
 def test_where_a_command_is_typed(sh: Session, strikes: Strikes, command: str, late: bool) -> None:
     seconds = unique_seconds()
     sh.run("X=kept")
-    strikes(Control, "send", late)
+    strikes(ControlSocket, "send", late)
     with pytest.raises(KeyboardInterrupt):
         sh.run(command.format(seconds))
     assert with_argument(seconds) == []

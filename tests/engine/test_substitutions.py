@@ -10,7 +10,7 @@ from bashes import SUBSTITUTION_HEEDS_INTERRUPT
 from system import unique_seconds
 
 from shellsession import Session
-from shellsession.engine.verbs.ending import LEFT_RUNNING
+from shellsession.engine.verbs.substitutions import LEFT_RUNNING
 
 Make = Callable[..., Session]
 

@@ -12,7 +12,7 @@ from bashes import VERSION
 from system import wait_until
 
 from shellsession import Session
-from shellsession.engine.io.control import Control
+from shellsession.engine.io.control_socket import ControlSocket
 
 pytestmark = pytest.mark.usefixtures("company")
 
@@ -52,13 +52,13 @@ def test_nobody_takes_a_part_of_a_line(
     new_session: NewSession, monkeypatch: pytest.MonkeyPatch, left: int, tmp_path: Path
 ) -> None:
     """Of a stream all of a line but its end could be taken, and bash would run what is left of it."""
-    session, typed, send = new_session(), [b""], Control.send
+    session, typed, send = new_session(), [b""], ControlSocket.send
 
-    def spy(control: Control, data: bytes) -> None:
+    def spy(control: ControlSocket, data: bytes) -> None:
         typed.append(data)
         send(control, data)
 
-    monkeypatch.setattr(Control, "send", spy)
+    monkeypatch.setattr(ControlSocket, "send", spy)
     text = f": >{tmp_path}/ran"
     session.run(f"trap ': >{tmp_path}/reads; read -rN $wanted taken' USR1")
     session.run(text)

@@ -231,7 +231,7 @@ def test_the_terminal_comes_back_from_a_shell_with_job_control(sh: Session, end:
     assert "m" not in sh.run("echo $-").stdout.replace("\n", "")
 
 
-@pytest.mark.parametrize("where", ["_put", "spills_of", "_send"])
+@pytest.mark.parametrize("where", ["_prepare", "spills_of", "_send"])
 def test_who_is_struck_before_the_command_is_typed_leaves_the_terminal_raw(
     sh: Session, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:

@@ -53,10 +53,10 @@ _GETPPID = {"x86_64": 110, "aarch64": 173}.get(os.uname().machine)
 
 
 def to_that_call(pid: int) -> Steps[bool]:
-    while (yield from interrupt._stops(pid)):
+    while (yield from interrupt._wait_for_stop(pid)):
         if interrupt.stopped_at(pid)[:2] == (interrupt.ENTRY, _GETPPID):
             return True
-        interrupt.go_on(pid)
+        interrupt.continue_traced(pid)
     return False
 
 
@@ -80,6 +80,6 @@ def test_who_sleeps_is_not_waited_for() -> None:
     with subprocess.Popen(["sleep", "1000"]) as sleeper:
         wait_until(lambda: activity.system_call(sleeper.pid)[1:], "its sleep")
         try:
-            assert not drive(interrupt._stops(sleeper.pid))
+            assert not drive(interrupt._wait_for_stop(sleeper.pid))
         finally:
             sleeper.kill()

@@ -106,7 +106,7 @@ def test_what_fails_after_the_start_is_told_and_leaves_nothing(
         Path(bash).write_text("#!/no/such/program\n")
         Path(bash).chmod(0o755)
     else:
-        monkeypatch.setattr(spawn, "directory", lambda _: str(tmp_path / "gone"))
+        monkeypatch.setattr(spawn, "first_directory", lambda _: str(tmp_path / "gone"))
     gc.collect()  # of what earlier tests have left
     before = sorted(os.listdir("/proc/self/fd")), descendants(os.getpid()), ended_children()
     assert os.strerror(number) in refusal(Session(env=env, bash=bash))

@@ -93,7 +93,7 @@ def shutdown(socket: Place = None) -> int | None:
         except ConnectionLost:  # it was ending already
             return None
         own_pid = int(link.hello["pid"])
-        is_visible = _has_own_pid(channel.pid, own_pid)
+        is_visible = _has_pids(channel.pid, own_pid)
         pid = channel.pid if is_visible else own_pid
         with _process(pid) if is_visible else nullcontext() as process:
             if not drive(_end(link, process), poller):
@@ -104,11 +104,12 @@ def shutdown(socket: Place = None) -> int | None:
         return pid
 
 
-def _has_own_pid(pid: int, own_pid: int) -> bool:
-    """Is ``pid``, the process that listens, the daemon that sent ``own_pid`` in its greeting? Else a proxy listens.
+def _has_pids(pid: int, own_pid: int) -> bool:
+    """Does one process have ``pid`` here, and ``own_pid`` in its own PID namespace?
 
-    In a PID namespace of its own (a container with a shared socket) the daemon has another pid than here. Its own one
-    may belong to another process here. ``pid`` is 0 if the listener is not visible here.
+    ``pid`` is that of the process that listens, or 0 if it is not visible here. ``own_pid`` is what the daemon calls
+    itself. In a container with a shared socket the daemon has another pid than here. If these are two processes, a
+    proxy listens.
     """
     return pid > 0 and (pid == own_pid or proc.field(pid, b"NSpid").split()[-1:] == [b"%d" % own_pid])
 

@@ -111,7 +111,7 @@ class _Now(Backend):
 class AsyncRemoteSession(Remote, LoopSession[PreparedRun]):
     """As ``RemoteSession``, for asyncio. ``on_output`` may be a coroutine function."""
 
-    _kind = Loop
+    _backend_class = Loop
 
     async def __aexit__(self, *_: object) -> None:
         self.disconnect()

@@ -1,9 +1,9 @@
 """One request to the daemon and its reply: sending it, sending it again after a lost connection, and cancelling it.
 
 ``Exchange`` handles one request. If the connection is lost, it sends the request again over another one, under the same
-id. The daemon recognises the id, so the request never runs twice. ``Cancellation`` cancels a request from a thread of
-its own, so that nothing cancels the cancellation. ``Backend`` is how a session waits: here in a thread; the asyncio
-client has another.
+id. The daemon recognises the id, so the request never runs twice. ``Retries`` says when. ``Cancellation`` cancels a
+request from a thread of its own, so that nothing cancels the cancellation; ``CancelOutcome`` keeps what the daemon
+replies to that. ``Backend`` is how a session waits: here in a thread; the asyncio client has another.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 
-# Attempts to send a request for the first time. A daemon that is ending closes new connections before it reads them.
+# Attempts with a request that no daemon has. A daemon that is ending closes new connections before it reads them.
 _ATTEMPTS: Final = 5
-# A request that was sent before is tried again for so many seconds. Each pause between two attempts is twice the last.
+# A request that a daemon may have is sent again for so many seconds.
 _RETRY_SECONDS: Final = 30.0
-_PAUSE, _LONGEST_PAUSE = 0.01, 0.5
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5  # seconds between two attempts
 # After a second Ctrl-C the caller still waits so many seconds until the cancellation is sent. That takes 0.3 ms, unless
 # the daemon is stopped (SIGSTOP).
 _SENT_WITHIN: Final = 1.0
@@ -94,8 +94,8 @@ class Backend:
         cancellation.done.wait()
 
 
-class Cancelled:
-    """A ``with`` block that keeps the outcome of a request that is cancelled in it (Ctrl-C, a cancelled task).
+class CancelOutcome:
+    """What became of a request that was cancelled (Ctrl-C, a cancelled task) in the ``with`` block of this object.
 
     Outside such a block the daemon does not send the outcome: it may be megabytes, and most callers do not need it.
     """
@@ -106,11 +106,11 @@ class Cancelled:
         self.result: Result | None = None
 
     def __enter__(self) -> Self:
-        self._before: Token[Cancelled | None] = _CANCELLED.set(self)
+        self._before: Token[CancelOutcome | None] = _CANCEL_OUTCOME.set(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        _CANCELLED.reset(self._before)
+        _CANCEL_OUTCOME.reset(self._before)
 
     def note(self, reply: Message) -> None:
         """Keep the daemon's reply to the cancellation."""
@@ -121,11 +121,45 @@ class Cancelled:
 
 
 # A context variable, as several threads or tasks may use one session.
-_CANCELLED: Final[ContextVar[Cancelled | None]] = ContextVar("shellsession-cancelled", default=None)
+_CANCEL_OUTCOME: Final[ContextVar[CancelOutcome | None]] = ContextVar("shellsession-cancel-outcome", default=None)
+
+
+class Retries:
+    """When to send one request again after its connection was lost, and when to give up."""
+
+    _failures = 0  # in a row, before a daemon took the request
+    _first_failure = 0.0
+    _pause = 0.0  # the length of the last one
+    _pause_ended = float("-inf")
+
+    def reset(self) -> None:
+        """Note that a daemon has the request: its outcome will be known."""
+        self._failures = 0
+
+    def next_moment(self, is_sent: bool) -> float | None:
+        """Note a failure. Returns the moment of the next attempt, or None to give up.
+
+        ``is_sent``: a daemon may have the request, so giving up leaves its outcome unknown.
+        """
+        now = time.monotonic()
+        self._failures += 1
+        if self._failures == 1:
+            self._first_failure = now
+        if is_sent and now - self._first_failure >= _RETRY_SECONDS:
+            return None
+        if not is_sent and self._failures == _ATTEMPTS:
+            return None
+        is_first_in_a_while = now - self._pause_ended > _LONGEST_PAUSE
+        self._pause = _SHORTEST_PAUSE if is_first_in_a_while else min(_LONGEST_PAUSE, 2 * self._pause)
+        self._pause_ended = now + self._pause
+        return self._pause_ended
 
 
 class Exchange:
     """One request and its reply.
+
+    The request gets its ``id`` when it is first sent, and keeps it: from then on a daemon may have the request. If the
+    daemon got no byte of it, the request loses that id, and its next sending is the first.
 
     ``expected``: the incarnation of the daemon that holds the session; any other daemon does not have it. ``start``:
     start a daemon if there is none.
@@ -136,19 +170,17 @@ class Exchange:
     ) -> None:
         self._backend, self.transport, self._request = backend, transport, request
         self._expected, self._start = expected, start
-        # A cancellation is never cancelled itself, and its own outcome is not that of the request it cancels.
-        self.cancelled = request.header["verb"] == "cancel"
-        self.outcome = None if self.cancelled else _CANCELLED.get()
+        # The outcome of a cancellation is not that of the request which it cancels.
+        self.outcome = None if request.header["verb"] == "cancel" else _CANCEL_OUTCOME.get()
+        self.cancel_begun = False  # ``Cancellation`` has begun: whoever leaves the exchange need not cancel it
         self.on_sent: Callable[[], object] | None = None
-        self._sent = self._resent = False
-        self.id = ""  # of the request, once it is sent
+        self.id = ""
         self._key = ""  # proves to the daemon, on another connection, that the request is ours
-        self.done = False  # the reply has come
-        self._attempts = 0  # failed in a row, before a daemon took the request
-        self._first_failure = 0.0  # when the first of these failed
-        self._pause = self._resume_at = 0.0  # the last pause: its length and its end
-        self._received = 0  # bytes of output
         self._link: Link | None = backend.pool.take(expected)
+        self._sent_over_link = False
+        self._retries = Retries()
+        self._received = 0  # bytes of output
+        self.done = False  # the reply has come
 
     async def next(self) -> Message:
         """The next event, or the reply, which ends the exchange (``done``).
@@ -181,21 +213,21 @@ class Exchange:
             await self._backend.until_done(cancellation)
         finally:
             cancellation.sent.wait(_SENT_WITHIN)
-        return str(self._request.header.get("command", "")) if cancellation.has_ended else ""
+        return str(self._request.header.get("command", "")) if cancellation.ended_command else ""
 
     def close(self) -> None:
         """Close the connection of this exchange, if it has one."""
         if self._link is not None:
             self._link.close()
-        self._link, self._sent = None, False
+        self._link, self._sent_over_link = None, False
 
     def _attempt(self, link: Link) -> Steps[Message | None]:
         """The next message over this connection; None when the exchange needs another connection."""
         try:
-            if not self._sent:
+            if not self._sent_over_link:
                 yield from self._send(link)
             message = yield from link.receive()
-            while not self._is_new(message):
+            while not self._accept(message):
                 message = yield from link.receive()
         except ConnectionLost as lost:
             yield from self._pause_after(lost)
@@ -212,10 +244,32 @@ class Exchange:
         """Send the request over a connection, after its greeting."""
         if not link.hello:
             try:
-                # A second attempt waits without a limit, as the request may be running.
+                # A request that a daemon may have waits without a limit, as it may be running.
                 yield from link.greet(patient=bool(self.id))
             except DaemonUnavailable as error:
                 raise self._unreachable(error) from error
+        self._check_daemon(link)
+        is_first = not self.id
+        if is_first:
+            self.id, self._key = link.next_id(), link.key
+        self._sent_over_link = True
+        if self.outcome is not None:
+            self.outcome.request = self.id
+        header = {"protocol": PROTOCOL, "id": self.id, **self._request.header}
+        if not is_first:
+            header["key"] = self._key
+        try:
+            yield from link.send(encode(header, *self._request.parts))
+        except ConnectionLost as lost:
+            if is_first and lost.untouched:
+                self.id = ""
+            raise
+        self._retries.reset()
+        if self.on_sent is not None:
+            self.on_sent()
+
+    def _check_daemon(self, link: Link) -> None:
+        """Raise an error if this is another daemon than the one that got the request, or that holds the session."""
         if self.id and not self.id.startswith(link.incarnation + "."):
             raise OutcomeUnknown(f"the daemon that ran this has ended, and another one runs now: {_UNKNOWN}; {_GONE}")
         if self._expected not in ("", link.incarnation):
@@ -223,22 +277,12 @@ class Exchange:
                 "the daemon that held this session has ended, and its state is lost; nothing was run: run the command"
                 " again for a fresh session"
             )
-        self._resent = bool(self.id)
-        if not self._resent:
-            self.id, self._key = link.next_id(), link.key
-        self._sent = True
-        if self.outcome is not None:
-            self.outcome.request = self.id
-        header = {"protocol": PROTOCOL, "id": self.id, **self._request.header}
-        if self._resent:
-            header["key"] = self._key
-        yield from link.send(encode(header, *self._request.parts))
-        self._attempts = 0  # the daemon lives and has the request: its outcome will be known
-        if self.on_sent is not None:
-            self.on_sent()
 
-    def _is_new(self, message: Message) -> bool:
-        """False for output that came over an earlier connection. Raises ProtocolError and ResultExpired."""
+    def _accept(self, message: Message) -> bool:
+        """Check a message, and count its output. False for output that came before, over an earlier connection.
+
+        Raises ProtocolError, and ResultExpired if output is missing in front of it.
+        """
         if message.header.get("id") not in (self.id, None):  # None: the daemon did not understand the request
             raise ProtocolError("the peer sent a reply to a request that was not sent: end that daemon")
         if message.header.get("event") != "output":
@@ -257,29 +301,20 @@ class Exchange:
         return True
 
     def _pause_after(self, lost: ConnectionLost) -> Steps[None]:
-        """Close the connection, and pause before the next attempt.
+        """Close the connection, and wait for the moment of the next attempt.
 
         After too many attempts, raises OutcomeUnknown if the request may have run, else DaemonUnavailable.
         """
-        if lost.untouched and not self._resent:
-            self.id = ""
         self.close()
-        now = time.monotonic()
-        if now - self._resume_at > _LONGEST_PAUSE:
-            self._pause = 0.0
-        self._attempts += 1
-        if self._attempts == 1:
-            self._first_failure = now
-        if now - self._first_failure >= _RETRY_SECONDS if self.id else self._attempts == _ATTEMPTS:
+        moment = self._retries.next_moment(is_sent=bool(self.id))
+        if moment is None:
             unavailable = DaemonUnavailable(
                 f"the daemon at {self.transport} accepts connections and closes them at once: it is ending, or belongs"
                 " to another user; try again, or name another socket"
             )
             raise self._unreachable(unavailable) from lost
-        self._pause = min(_LONGEST_PAUSE, 2 * self._pause or _PAUSE)
-        self._resume_at = now + self._pause
-        while time.monotonic() < self._resume_at:
-            yield Wait(until=self._resume_at)
+        while time.monotonic() < moment:
+            yield Wait(until=moment)
 
     def _unreachable(self, error: DaemonUnavailable) -> ShellSessionError:
         """The error when no connection could be made or kept: OutcomeUnknown if the request was sent, or ``error``."""
@@ -287,7 +322,7 @@ class Exchange:
 
 
 def cancel_request(
-    transport: Transport, request: str, outcome: Cancelled | None, on_sent: Callable[[], object] | None = None
+    transport: Transport, request: str, outcome: CancelOutcome | None, on_sent: Callable[[], object] | None = None
 ) -> bool:
     """Have the daemon cancel a request: end its command, or drop it from the queue. ``outcome`` keeps the reply.
 
@@ -319,19 +354,19 @@ class Cancellation:
 
         self._exchange = exchange
         self.sent, self.done = threading.Event(), threading.Event()
-        self.has_ended = False  # did it end a command?
+        self.ended_command = False
         self._on_done: Callable[[], object] = lambda: None
         try:
             with signals_deferred():
                 threading.Thread(target=self._run, name="shellsession-end-request", daemon=True).start()
         except RuntimeError:  # no more threads, or the interpreter ends
             self._run()
-        exchange.cancelled = True
+        exchange.cancel_begun = True
 
     def _run(self) -> None:
         exchange = self._exchange
         try:
-            self.has_ended = cancel_request(exchange.transport, exchange.id, exchange.outcome, self.sent.set)
+            self.ended_command = cancel_request(exchange.transport, exchange.id, exchange.outcome, self.sent.set)
         finally:
             self.sent.set()
             self.done.set()

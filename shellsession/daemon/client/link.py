@@ -49,20 +49,6 @@ class Link:
         self.key = ""  # proves, on another connection, that a request was sent over this one
         self.closed = False  # a closed link may be in the pool, if Ctrl-C came just as it was put back
 
-    def greet(self, patient: bool = False) -> Steps[None]:
-        """As ``read_greeting``; also raises VersionMismatch, and DaemonUnavailable if the peer runs in a sandbox."""
-        self._channel.check()
-        yield from self.read_greeting(patient)
-        if self.hello["protocol"] != PROTOCOL:
-            from ...models import VERSION
-
-            raise VersionMismatch(
-                f"the daemon at {self._channel} is shellsession {self.hello.get('version')} (protocol"
-                f" {self.hello['protocol']}), this client is {VERSION} ({PROTOCOL}): end that daemon with"
-                " `shellsession stop`"
-            )
-        self.key = field(self.hello, "key", str)
-
     def read_greeting(self, patient: bool = False) -> Steps[None]:
         """Read the daemon's greeting.
 
@@ -87,6 +73,23 @@ class Link:
                 " or try again later"
             ) from None
         self.hello, self.incarnation = hello.header, hello.header["incarnation"]
+
+    def greet(self, patient: bool = False) -> Steps[None]:
+        """Read the greeting of a daemon that is to get a request. As ``read_greeting``, and refuses two other peers.
+
+        Raises DaemonUnavailable for one in a sandbox, and VersionMismatch for a daemon with another protocol.
+        """
+        self._channel.check()
+        yield from self.read_greeting(patient)
+        if self.hello["protocol"] != PROTOCOL:
+            from ...models import VERSION
+
+            raise VersionMismatch(
+                f"the daemon at {self._channel} is shellsession {self.hello.get('version')} (protocol"
+                f" {self.hello['protocol']}), this client is {VERSION} ({PROTOCOL}): end that daemon with"
+                " `shellsession stop`"
+            )
+        self.key = field(self.hello, "key", str)
 
     def next_id(self) -> str:
         """The id of the next request that is sent first over this connection; see ``ledger``."""

@@ -143,15 +143,15 @@ class Remote(AnySession[PreparedRun]):
     and the like then are about that command.
     """
 
-    _kind = Backend
+    _backend_class = Backend
 
     def __init__(self, agent: str, transport: Transport, start: bool, opening: dict[str, Any]) -> None:
         if not isinstance(agent, str):
             raise InvalidRequest(f"an agent's name is a str, not {agent!r}")
-        self.agent, self._transport, self._backend = agent, transport, self._kind()
+        self.agent, self._transport, self._backend = agent, transport, self._backend_class()
         self._start, self._opening = start, opening
         self._gentle = "kill" if opening.get("on_timeout") == "kill" else "interrupt"
-        self._incarnation = ""  # of the daemon that has our session; "" if none has
+        self._incarnation = ""  # of the daemon that has our session; "" while the session is to be opened
         self._timeout: float | None = 120.0  # the session's default, whichever client opened it
         self.opened_here = False  # did this client open the session, or was it there before?
         self._handed = ""  # the id of the command that was handed back to this client; "" for none
@@ -255,11 +255,11 @@ class Remote(AnySession[PreparedRun]):
             self._forget_unknown(request, error)
             raise self._translate(error) from None
         finally:
-            if not (replied or exchange.cancelled):
-                try:
+            if not (replied or exchange.cancel_begun):
+                try:  # not a function of its own: Ctrl-C could come during its call
                     self._forget_handed(await exchange.cancel())
                 except BaseException:
-                    if not exchange.cancelled:  # a second Ctrl-C came before the cancellation began
+                    if not exchange.cancel_begun:  # a second Ctrl-C came before that
                         self._forget_handed(await exchange.cancel())
                     raise
             exchange.close()
@@ -353,8 +353,8 @@ class Remote(AnySession[PreparedRun]):
 
     def _request(self, command: Command, given: RunOptions) -> PreparedRun:
         """The request of a ``run``. Raises InvalidRequest and SessionBusy."""
-        # The command would wait for an iterator that the caller itself holds. A dropped one does not count: asyncio
-        # ends it later, and the daemon queues this command behind it.
+        # While the caller iterates over a ``stream``, this command would wait for that one for ever. A dropped iterator
+        # does not count: asyncio ends it later, and the daemon queues this command behind it.
         if self._streams and any(stream.active and pieces() is not None for pieces, stream in self._streams):
             raise SessionBusy(STILL_RUNS)
         fields, text = dict[str, Any](given), command_bytes(command)
@@ -399,10 +399,11 @@ class Remote(AnySession[PreparedRun]):
 
     def _new_result(self, reply: Message, on_output: OnOutput | None = None) -> Result:
         """The Result of a new command, whose callback and screen replace those of the last one."""
-        self._dialogue, self._on_output, before = None, on_output, self._handed
+        earlier = self._handed
+        self._dialogue, self._on_output = None, on_output
         result = self._take_result(reply)
         if not result.runs_on:
-            self._handed = before  # the earlier command has ended since, but its result is still available
+            self._handed = earlier  # that command has ended meanwhile, but its result is still available
         return result
 
     def _take_result(self, reply: Message) -> Result:
@@ -438,7 +439,7 @@ class Remote(AnySession[PreparedRun]):
         return self._take_result(await self._ask(request, on_output))
 
     async def _wait(self, verb: str, timeout: Seconds, *parts: bytes) -> Result:
-        """``wait`` and ``send``."""
+        """Carry out ``wait`` or ``send``, which also types its part."""
         return await self._result(self._wait_message(verb, timeout, *parts), self._on_output)
 
     def _wait_message(self, verb: str, timeout: Seconds, *parts: bytes) -> Message:
@@ -510,7 +511,8 @@ class Remote(AnySession[PreparedRun]):
             left = None if until is None else max(0.001, until - time.monotonic())
             reply = await self._ask(Message({**header, "timeout": left}, parts))
             index = dialogue.search(expecter, only_part(reply.parts))
-            if index is None and reply.header.get("value"):
+            has_ended = reply.header.get("value")
+            if index is None and has_ended:
                 index = expecter.eof()
             elif index is None and until is not None and time.monotonic() >= until:
                 index = expecter.timeout()

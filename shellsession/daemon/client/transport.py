@@ -121,30 +121,34 @@ class UnixTransport:
         return None if (found := reach(self._path)) is None else UnixChannel(found, self._path)
 
     def connect(self, start: bool) -> UnixChannel:
-        path = self._path
-        if (found := self.reach()) is not None:
-            return found
-        if start or os.path.lexists(path):  # a daemon may be about to listen there
-            from ..protocol.directory_lock import locked
+        channel = self.reach()
+        if channel is None and (start or os.path.lexists(self._path)):  # a daemon may be about to listen there
+            channel = self._connect_locked(start)
+        if channel is not None:
+            return channel
+        if not start:
+            raise DaemonUnavailable(
+                f"no daemon listens at {self._path}, so no agent has a session there: `shellsession run` starts one"
+            )
+        raise DaemonUnavailable(
+            f"the daemon that was started at {self._path} ended at once: `shellsession serve` shows why"
+        )
 
-            try:
-                with locked(path) as lock:
-                    if (found := self.reach()) is None and start:
-                        _start(path, lock)
-                        found = self.reach()
-            except DaemonUnavailable:
-                # Another client may have started a daemon. Without ``start``, the reason for the failure is irrelevant.
-                if (found := self.reach()) is None and start:
-                    raise
-        if found is None and not start:
-            raise DaemonUnavailable(
-                f"no daemon listens at {path}, so no agent has a session there: `shellsession run` starts one"
-            )
-        if found is None:
-            raise DaemonUnavailable(
-                f"the daemon that was started at {path} ended at once: `shellsession serve` shows why"
-            )
-        return found
+    def _connect_locked(self, start: bool) -> UnixChannel | None:
+        """Connect when no other client is starting a daemon. If there is still none, ``start`` starts one."""
+        from ..protocol.directory_lock import locked
+
+        try:
+            with locked(self._path) as lock:
+                channel = self.reach()
+                if channel is None and start:
+                    _start(self._path, lock)
+                    channel = self.reach()
+        except DaemonUnavailable:
+            channel = self.reach()  # another client may have started a daemon all the same
+            if channel is None and start:
+                raise
+        return channel
 
 
 def _start(path: str, lock: int) -> None:

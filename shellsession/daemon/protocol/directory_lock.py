@@ -33,12 +33,13 @@ def locked(path: str, inherited: int | None = None) -> Iterator[int]:
             try:
                 _refuse_unfit(directory, os.fstat(lock))
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                if _is(directory, lock):
+                if _is_at(directory, lock):
                     yield lock
                     return
             finally:
                 os.close(lock)
-        inherited = None  # another process of this user has removed the directory meanwhile
+        # Another process of this user has removed the directory meanwhile: make it again.
+        inherited = None
         if time.monotonic() >= until:
             raise DaemonUnavailable(
                 f"the socket's directory {directory} is removed again and again: find out which program does that"
@@ -47,15 +48,15 @@ def locked(path: str, inherited: int | None = None) -> Iterator[int]:
 
 def _open(directory: str) -> int | None:
     """Open the socket's directory, made if missing. None if it was removed in between."""
-    is_made = False
+    may_be_removed = False
     try:
         make_missing(directory)
-        is_made = not os.path.islink(directory)
+        may_be_removed = not os.path.islink(directory)  # a link without a target is there, and stays useless
         return os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except NotADirectoryError as error:
         raise _unfit(directory, "is not a directory") from error
     except OSError as error:
-        if is_made and error.errno == errno.ENOENT:
+        if may_be_removed and error.errno == errno.ENOENT:
             return None
         raise DaemonUnavailable(f"the socket's directory {directory} cannot be made: {error.strerror}") from error
 
@@ -78,7 +79,7 @@ def _unfit(directory: str, what: str) -> DaemonUnavailable:
     )
 
 
-def _is(directory: str, descriptor: int) -> bool:
+def _is_at(directory: str, descriptor: int) -> bool:
     try:
         return os.path.samestat(os.stat(directory), os.fstat(descriptor))
     except FileNotFoundError:

@@ -44,7 +44,7 @@ _UNLESS_DEFAULT: Final[Mapping[str, tuple[tuple[type, ...], object]]] = {
     "id": ((str,), ""),
     "output_kept": ((bool,), True),
 }
-_FALSE_IF_SENT: Final = ("state_kept", "ran")
+_TRUE_BY_DEFAULT: Final = ("state_kept", "ran")
 
 
 def field(header: object, name: str, *kinds: type) -> Any:
@@ -75,7 +75,7 @@ def to_result(header: Mapping[str, Any], parts: tuple[bytes, ...]) -> Result:
     """The result of a header and its parts. Ignores other fields of the header."""
     if len(parts) != 2:
         raise ProtocolError(f"the peer sent a result with {len(parts)} parts instead of two (stdout and stderr)")
-    values: dict[str, Any] = {"signal": None}
+    values: dict[str, Any] = {"signal": None}  # a Result itself has no default for it
     for name, kinds in _ALWAYS.items():
         values[name] = field(header, name, *kinds)
     for name in header:
@@ -96,7 +96,7 @@ def exit_code_of(header: object) -> int | None:
     """
     if not isinstance(header, dict) or header.get("outcome") != "exited":
         return None
-    if not header.keys().isdisjoint(_FALSE_IF_SENT):
+    if not header.keys().isdisjoint(_TRUE_BY_DEFAULT):  # it is sent, so it is False
         return None
     code = header.get("exit_code")
     return code if type(code) is int else None

@@ -169,8 +169,8 @@ class Decoder:
     def feed(self, data: bytes) -> list[Message]:
         """Take the next bytes, and return the messages that are complete with them. Raises ProtocolError.
 
-        If whole messages precede an error, they are returned, and the next call raises. Otherwise the way the bytes are
-        cut would decide whether these messages count. After an error every call raises it.
+        If whole messages precede an error, they are returned, and the next call raises. So whether these messages count
+        does not depend on how the bytes are cut. After an error every call raises it.
         """
         self._check()
         messages: list[Message] = []

@@ -61,11 +61,11 @@ class Connection(asyncio.BufferedProtocol):
         self._server = server
         self._decoder = Decoder()
         self._transport: asyncio.Transport | None = None
-        self._room = asyncio.Event()
+        self._room = asyncio.Event()  # set while the client reads fast enough
         self._room.set()
-        self._missed = 0
-        self._in_flight = 0
-        self._taking = False
+        self._missed = 0  # bytes of output that a slow watcher has missed
+        self._in_flight = 0  # requests that the server serves
+        self._taking = False  # ``_take_some`` runs
         self._messages: deque[Message] = deque()  # not yet given to the server
         self.number = 0
         self.pid = 0  # of the client
@@ -105,8 +105,6 @@ class Connection(asyncio.BufferedProtocol):
         if self._taking:  # called again by an answer that was sent at once
             return
         self._taking = True
-        # Nor while the client has many unread answers: each may be 2 MiB long. The limit leaves room for a watcher's
-        # unread output: its next key may be the Ctrl-C that ends the flood.
         try:
             while self._messages and self._in_flight < IN_FLIGHT and self._has_room_for_answers:
                 self._in_flight += 1
@@ -157,17 +155,22 @@ class Connection(asyncio.BufferedProtocol):
 
     def send(self, data: bytes) -> None:
         """Send data; does nothing if the client is gone."""
-        if (transport := self._open) is not None:
+        if (transport := self._open_transport) is not None:
             transport.write(data)
 
     @property
-    def _open(self) -> asyncio.Transport | None:
+    def _open_transport(self) -> asyncio.Transport | None:
         """The transport, or None once nothing can be sent."""
         return self._transport if self._transport is not None and not self._transport.is_closing() else None
 
     @property
     def _has_room_for_answers(self) -> bool:
-        return self._open is not None and self._open.get_write_buffer_size() <= _BEHIND + _BUFFER
+        """False while the client has many unread answers: each may be 2 MiB long.
+
+        A watcher's unread output does not count: its next key may be the Ctrl-C that ends the flood.
+        """
+        transport = self._open_transport
+        return transport is not None and transport.get_write_buffer_size() <= _BEHIND + _BUFFER
 
     @property
     def is_gone(self) -> bool:
@@ -182,7 +185,7 @@ class Connection(asyncio.BufferedProtocol):
     def is_idle(self) -> bool:
         """True if no data is under way, and nothing (a hold, a watcher) ends with this connection."""
         busy = self._in_flight or self._messages or self._at_close or self.congested or self._decoder.is_incomplete
-        return self._open is not None and not busy
+        return self._open_transport is not None and not busy
 
     @property
     def congested(self) -> bool:
@@ -193,7 +196,7 @@ class Connection(asyncio.BufferedProtocol):
         await self._room.wait()
 
     def wake_waiting(self) -> None:
-        """Make every ``drain`` return: the request has moved to another connection."""
+        """Make every ``drain`` that waits now return: the request has moved to another connection."""
         if self.congested:
             self._room.set()
             self._room.clear()
@@ -237,18 +240,20 @@ class Listener:
 
     def __init__(self, request: str, connection: Connection) -> None:
         self.request, self.connection = request, connection
+        self.task: asyncio.Task[None]  # serves it
+        self.task_begun = False  # the task has run for the first time
         # While it is queued nothing has begun for it, and it is dropped when its client leaves for good.
         self.queued = False
         self.late = False  # it was queued for too long
-        self.behind = LATE  # the message of its error then
-        self.begun = False  # its task has run
-        self.task: asyncio.Task[None]  # serves it
-        self.outcome: Delivery | None = None  # of its command, if that was cancelled
+        self.late_message = LATE  # of its error then: what it was queued behind
+        self.delivery: Delivery | None = None  # of its command, if that was cancelled
+        # Done once no client waits for the answer any more.
         self.abandoned: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._timer: asyncio.TimerHandle | None = None  # holds a reference to us
+        self._timer: asyncio.TimerHandle | None = None  # of ``drop_if_queued_for``; it holds a reference to us
         self._changed = asyncio.Event()
-        self._sent: deque[bytes] = deque()
-        self._size = self._at = 0
+        self._sent: deque[bytes] = deque()  # the last output events, to be sent again after a reconnect
+        self._size = 0  # bytes in them
+        self._at = 0  # bytes of output so far
 
     @property
     def missed_by(self) -> str:
@@ -265,19 +270,22 @@ class Listener:
             connection.send(event)
         self._changed.set()
 
-    def give_up_in(self, seconds: float) -> None:
+    def drop_if_queued_for(self, seconds: float) -> None:
         """Drop the request if it is still queued after so many seconds."""
-        self._timer = asyncio.get_running_loop().call_later(seconds, self.give_up, True)
+        self._timer = asyncio.get_running_loop().call_later(seconds, self.drop_if_queued, True)
 
     def abandon(self) -> None:
-        """Note that no client waits any more: the request was answered, or its client has been gone for too long."""
+        """Note that no client waits any more: the request was answered, or its client has been gone for too long.
+
+        This ends nothing. What still runs for the request looks at ``abandoned``.
+        """
         if self._timer is not None:
             self._timer.cancel()
         if not self.abandoned.done():
             self.abandoned.set_result(None)
         self._changed.set()
 
-    def give_up(self, late: bool = False) -> None:
+    def drop_if_queued(self, late: bool = False) -> None:
         """Drop the request if it is still queued. ``late``: because its time is up."""
         if self.queued:
             self.late = self.late or late
@@ -290,7 +298,7 @@ class Listener:
             await self._changed.wait()
 
     def send_output(self, stream: Stream, data: bytes, **also: int) -> bool:
-        """Send output to the client. False if the client is behind: then pause the command until ``taken`` returns.
+        """Send output to the client. False if the client is slow: then pause the command, and await ``until_taken``.
 
         ``also``: ``so_far``, for output from before the request: how many bytes are missing in front of it.
         """
@@ -303,7 +311,7 @@ class Listener:
         self.connection.send(event)
         return not (self.connection.congested or self.connection.is_gone)
 
-    async def taken(self) -> None:
+    async def until_taken(self) -> None:
         """Wait until the client has read enough, also of what is sent again. More output would push that out."""
         while self.connection.congested or (self.connection.is_gone and not self.abandoned.done()):
             await (self.until_connected() if self.connection.is_gone else self.connection.drain())

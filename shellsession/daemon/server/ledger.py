@@ -123,7 +123,7 @@ class Ledger:
             )
         self._highest[key.connection] = key.number
         self._running.add(key)
-        self._forget_output(_Key(key.connection, key.number - 1))
+        self._forget_output(_Key(key.connection, key.number - 1))  # the client has all of it, see ``settle``
         return Claim.NEW
 
     def settle(self, request: str, reply: bytes, now: float, output: bytes = b"") -> None:

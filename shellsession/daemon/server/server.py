@@ -127,7 +127,7 @@ class Server:
             if connection.is_serving:
                 for listener in self._served.values():
                     if listener.connection is connection:
-                        self._await_reconnect(listener)
+                        self._limit_absence(listener)
             if not self._connections:
                 self._no_clients.set()
 
@@ -148,81 +148,88 @@ class Server:
             self._answer_again(connection, request, claim)
             connection.served()
         elif claim is Claim.RUNNING:
-            listener = self._served[request.id]
-            left = listener.connection
-            if connection.is_gone:  # read late: its client has moved to another connection
-                left = connection
-            else:
-                listener.reconnect(connection)
-            self._await_reconnect(listener)
-            left.served()
+            self._continue(connection, self._served[request.id])
         else:
             self._requests += 1
             listener = self._served[request.id] = Listener(request.id, connection)
             work = self._serve(Incoming(request, message.parts, connection, listener))
             listener.task = asyncio.get_running_loop().create_task(work)
-            self._await_reconnect(listener)  # its client may have left meanwhile
+            self._limit_absence(listener)  # its client may have left meanwhile
+
+    def _continue(self, connection: Connection, listener: Listener) -> None:
+        """Continue to serve a request, which its client has sent again over this connection."""
+        if connection.is_gone:  # read late: its client has moved on to a third connection
+            left = connection
+        else:
+            left = listener.connection
+            listener.reconnect(connection)
+        self._limit_absence(listener)
+        left.served()
 
     def _answer_again(self, connection: Connection, request: requests.Request, reply: bytes) -> None:
         connection.send(reply)
         shared = self.sessions.find(request.agent) if isinstance(request, requests.OfAgent) else None
         if shared is not None and not connection.is_gone:  # else read late: the client asks on another connection
-            shared.outcomes.acknowledge(request.id)
+            shared.deliveries.acknowledge(request.id)
 
     async def _serve(self, incoming: Incoming) -> None:
-        request = incoming.request.id
-        incoming.listener.begun = True
-        header: dict[str, Any]
+        """The task of one request: carry it out, keep its reply in the ledger, and send that."""
+        request, listener = incoming.request.id, incoming.listener
+        listener.task_begun = True
+        header, parts = await self._carry_out(incoming)
+        listener.queued = False  # also if it was refused: no more notices
+        reply = _encoded(request, header, parts)
+        self._ledger.settle(request, reply, time.monotonic(), listener.take_sent())
+        del self._served[request]
+        if LOG.isEnabledFor(logging.DEBUG):
+            LOG.debug("%s", incoming.outline(header))
+        listener.connection.send(reply)
+        listener.abandon()  # nothing waits for a client that is gone any more
+        listener.connection.served()
+
+    async def _carry_out(self, incoming: Incoming) -> Answer:
+        """The answer to a request. An error is an answer, too, and so is the end of a cancelled task."""
         try:
             if self.stopping.is_set() and isinstance(incoming.request, _NOT_AT_THE_END):
                 raise DaemonUnavailable("the daemon is ending, and begins nothing new: try again when it has ended")
             if isinstance(incoming.request, requests.OfAgent) and not isinstance(incoming.request, requests.Open):
-                header, parts = await serve(self.sessions, incoming)
-            else:
-                header, parts = await _OF_DAEMON[type(incoming.request)](self, incoming)
+                return await serve(self.sessions, incoming)
+            return await _OF_DAEMON[type(incoming.request)](self, incoming)
         except ShellSessionError as error:
-            refusal, parts = from_error(error)
-            header = {"error": refusal}
+            return _error_answer(error)
         except asyncio.CancelledError:
-            header, parts = {"error": from_error(self._why_cancelled(incoming.listener))[0]}, ()
+            return _error_answer(self._why_cancelled(incoming.listener))
         except Exception:
             LOG.exception("a %s request failed; this is a bug in shellsession", incoming.request.verb)
-            fault = ShellSessionError("the daemon failed at this request because of a bug in shellsession: see its log")
-            header, parts = {"error": from_error(fault)[0]}, ()
-        incoming.listener.queued = False  # also if it was refused: no more notices
-        reply = _encoded(request, header, parts)
-        self._ledger.settle(request, reply, time.monotonic(), incoming.listener.take_sent())
-        del self._served[request]
-        if LOG.isEnabledFor(logging.DEBUG):
-            LOG.debug("%s", incoming.outline(header))
-        incoming.listener.connection.send(reply)
-        incoming.listener.abandon()  # nothing waits for a client that is gone any more
-        incoming.listener.connection.served()
+            return _error_answer(
+                ShellSessionError("the daemon failed at this request because of a bug in shellsession: see its log")
+            )
 
     def _why_cancelled(self, listener: Listener) -> ShellSessionError:
+        """The error of a request whose task was cancelled."""
         if listener.late or (listener.queued and listener.abandoned.done()):
-            return SessionBusy(listener.behind if listener.late else LEFT)
+            return SessionBusy(listener.late_message if listener.late else LEFT)
         if not self.stopping.is_set():
             return ShellSessionError("the request was cancelled")
         if listener.queued:
             return DaemonUnavailable("the daemon is ending, and this request was still queued: it was not run")
         return OutcomeUnknown("the daemon ended while it ran this request: check what the command has done")
 
-    def _await_reconnect(self, listener: Listener) -> None:
-        """If the client is gone, give it time to come back. Its request goes on meanwhile."""
+    def _limit_absence(self, listener: Listener) -> None:
+        """If the client is gone, give it ``_GRACE`` seconds to come back. Its request goes on meanwhile."""
         if (connection := listener.connection).is_gone:
-            asyncio.get_running_loop().call_later(_GRACE, self._abandon, listener, connection)
+            asyncio.get_running_loop().call_later(_GRACE, self._abandon_if_absent, listener, connection)
 
-    def _abandon(self, listener: Listener, lost: Connection) -> None:
-        """The client has not come back: end its request if that is queued or only watches. A command runs on."""
+    def _abandon_if_absent(self, listener: Listener, lost: Connection) -> None:
+        """If the client has not come back, end its request if that is queued or only watches. A command runs on."""
         if listener.connection is lost and self._served.get(listener.request) is listener:
-            listener.abandon()
-            listener.give_up()
+            listener.abandon()  # whatever only watches returns then
+            listener.drop_if_queued()
 
     async def cancel(self, request: str) -> Listener | None:
         """End a request that is being served. Returns its listener, or None if it is not served (any more)."""
         # A task that is cancelled before it has begun would never send its answer. It begins within a turn or two.
-        while (listener := self._served.get(request)) is not None and not listener.begun:  # noqa: ASYNC110
+        while (listener := self._served.get(request)) is not None and not listener.task_begun:  # noqa: ASYNC110
             await asyncio.sleep(0)
         if listener is None or listener.task is asyncio.current_task():
             return None
@@ -253,7 +260,7 @@ class Server:
         """Ask the daemon to end; ``finish`` and ``part`` do it. Queued requests are refused."""
         self.stopping.set()
         for listener in self._served.values():
-            listener.give_up()
+            listener.drop_if_queued()
 
     async def finish(self, patience: float) -> None:
         """Give running commands so many seconds to end by themselves, then end every session."""
@@ -266,7 +273,7 @@ class Server:
         except Exception:
             LOG.exception("a session could not be closed; this is a bug in shellsession")
         for shared in self.sessions:
-            shared.lose()
+            shared.note_shell_end()
         if left := [listener.task for listener in self._served.values()]:
             for task in left:
                 task.cancel()
@@ -279,6 +286,11 @@ class Server:
             connection.close()
         with suppress(TimeoutError):  # clients that do not read
             await asyncio.wait_for(self._no_clients.wait(), _LAST_ANSWERS)
+
+
+def _error_answer(error: ShellSessionError) -> Answer:
+    header, parts = from_error(error)
+    return Answer({"error": header}, parts)
 
 
 def _encoded(request: str, header: dict[str, Any], parts: tuple[bytes, ...]) -> bytes:
@@ -299,12 +311,12 @@ async def _open(server: Server, incoming: Incoming) -> Answer:
 
 async def _cancel(server: Server, incoming: Incoming) -> Answer:
     request = incoming.request.request
-    cancelled = await server.cancel(request)
-    outcome = cancelled.outcome if cancelled is not None else await server.sessions.cancel_handed_back(request)
-    if outcome is None:
-        return Answer({"value": cancelled is not None})
-    result = outcome.deliver("" if incoming.request.reads else incoming.request.id)
-    outcome.forget_output()
+    served = await server.cancel(request)
+    delivery = served.delivery if served is not None else await server.sessions.cancel_handed_back(request)
+    if delivery is None:
+        return Answer({"value": served is not None})
+    result = delivery.deliver("" if incoming.request.reads else incoming.request.id)
+    delivery.forget_output()
     header, parts = from_result(result)
     return Answer({"value": True, "result": header}, parts)
 

@@ -61,7 +61,7 @@ class ListeningSocket:
         return False
 
     def own(self) -> None:
-        """Make this process the listener: clients see the process that called listen(2) last (see ``peer``)."""
+        """Make this process the listener: ``peer`` shows clients the process that called listen(2) last."""
         self.socket.listen(_BACKLOG)
 
     def set_up_again(self) -> bool:
@@ -131,40 +131,40 @@ class ListeningSocket:
 # Clients that are accepted in a row before the loop serves others.
 _ACCEPTS_IN_A_ROW: Final = 64
 # Seconds to wait before accepting again when not even the spare descriptor is free.
-_PAUSE: Final = 0.1
-_FULL: Final = FULL | {errno.ENOBUFS, errno.ENOMEM}
-_NO_ROOM: Final = (
+_RETRY_PAUSE: Final = 0.1
+_OUT_OF_ROOM: Final = FULL | {errno.ENOBUFS, errno.ENOMEM}
+_REFUSAL: Final = (
     "the daemon has no file descriptors left for another client: close sessions or connections, or start it with a"
     " higher limit (ulimit -Hn)"
 )
 
 
 class Acceptor:
-    """Accepts clients from ``listener``, on the running loop, until ``close``.
+    """Accepts clients from a ``listening`` socket, on the running loop, until ``close``.
 
     Without a free descriptor it refuses clients with an error, so that no client waits in vain.
     """
 
-    def __init__(self, listener: socket.socket, server: Server) -> None:
-        listener.setblocking(False)
-        self._listener, self._server = listener, server
+    def __init__(self, listening: socket.socket, server: Server) -> None:
+        listening.setblocking(False)
+        self._listening, self._server = listening, server
         self._loop = asyncio.get_running_loop()
         self._connecting: set[asyncio.Task[object]] = set()
-        self._full = False
+        self._is_full = False  # the last client was refused
         self._resume()
 
     def _resume(self) -> None:
         """Accept clients from now on."""
-        if self._listener.fileno() >= 0:  # it may have been closed during a pause
+        if self._listening.fileno() >= 0:  # it may have been closed during a pause
             SPARE.reserve(self)
-            self._loop.add_reader(self._listener, self._accept)
+            self._loop.add_reader(self._listening, self._accept)
 
     def _accept(self) -> None:
         """Accept the clients that are waiting."""
         try:
             for _ in range(_ACCEPTS_IN_A_ROW):
-                client, _ = self._listener.accept()
-                self._full = False
+                client, _ = self._listening.accept()
+                self._is_full = False
                 client.setblocking(False)
                 connecting = self._loop.connect_accepted_socket(lambda: Connection(self._server), client)
                 task: asyncio.Task[object] = self._loop.create_task(connecting)
@@ -173,32 +173,32 @@ class Acceptor:
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             pass
         except OSError as error:
-            if error.errno not in _FULL:
+            if error.errno not in _OUT_OF_ROOM:
                 raise
             self._refuse()
 
     def _refuse(self) -> None:
         """Refuse a client for want of descriptors, or pause if that is not possible either."""
-        if not self._full:  # logged once, as there may be many clients
+        if not self._is_full:  # logged once, as there may be many clients
             LOG.warning("no file descriptors are left: clients are turned away")
-        self._full = True
+        self._is_full = True
         try:
             SPARE.call(self._send_refusal)
         except OSError as error:
-            if error.errno in _FULL:  # at once it would fail again
-                self._loop.remove_reader(self._listener)
-                self._loop.call_later(_PAUSE, self._resume)
+            if error.errno in _OUT_OF_ROOM:  # at once it would fail again
+                self._loop.remove_reader(self._listening)
+                self._loop.call_later(_RETRY_PAUSE, self._resume)
 
     def _send_refusal(self) -> None:
-        with self._listener.accept()[0] as client:
+        with self._listening.accept()[0] as client:
             client.setblocking(False)
-            header, _ = from_error(LimitReached(_NO_ROOM))
+            header, _ = from_error(LimitReached(_REFUSAL))
             client.send(encode({"id": None, "error": header}))
 
     async def close(self) -> None:
         """Accept no more clients, and wait until those that were accepted are connected."""
-        self._loop.remove_reader(self._listener)
-        self._listener.close()
+        self._loop.remove_reader(self._listening)
+        self._listening.close()
         SPARE.release(self)
         if self._connecting:
             await asyncio.wait(self._connecting)

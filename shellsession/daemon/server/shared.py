@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ...agents import AsyncAgents
 from ...async_session import AsyncSession
 from ...engine.bash.spawn import AGENT_ENV
-from ...engine.io.output import counted
+from ...engine.io.output import without_output
 from ...engine.io.streams import FULL_PAUSE
 from ...engine.io.threads import drive
 from ...engine.verbs.delivery import Delivery, together
-from ...engine.verbs.ending import result as ended_with_shell
+from ...engine.verbs.results import result as ended_with_shell
 from ...errors import (
     CLOSED,
     ENDED,
@@ -43,8 +43,8 @@ from ...sandbox import Sandbox
 from ..protocol.wire import encode
 from . import requests
 from .connection import Listener
+from .deliveries import Deliveries, end_of
 from .journal import Journal
-from .outcomes import Outcomes, end_of
 
 if TYPE_CHECKING:
     from ...engine.verbs.call import Call
@@ -128,7 +128,7 @@ class Sessions:
 
     def dismiss(self, shared: SharedSession) -> None:
         """Remove a closed session: refuse the requests that are queued for it, and notify the watchers."""
-        shared.lose()
+        shared.note_shell_end()
         shared.hold.end()
         self._agents._registry.forget(shared.agent, shared.session)
         if self._shared.get(shared.agent) is shared:
@@ -140,12 +140,13 @@ class Sessions:
     async def cancel_handed_back(self, request: str) -> Delivery | None:
         """End the command that was handed back to that request, whose client has given up. None if there is none."""
         for shared in self:
-            if (outcome := shared.owned_by(request)) is not None:
-                # ``attending``, as for any verb: a command that comes meanwhile begins once the outcome is settled.
+            if (delivery := shared.owned_by(request)) is not None:
+                # ``attending``, as for any verb: a command that comes meanwhile begins once the ending is settled.
                 with shared.attending() as ending, suppress(ShellSessionError):  # raised if it has ended by itself
-                    ending.set_result(result := await shared.session.interrupt())
-                    shared.next_result(outcome, result)
-                    return shared.cancel(outcome, result)
+                    result = await shared.session.interrupt()
+                    ending.set_result(result)
+                    shared.next_result(delivery, result)
+                    return shared.settle_cancelled(delivery, result)
         return None
 
 
@@ -163,7 +164,7 @@ class SharedSession:
         self._unfinished: Unfinished | None = None
         self._attending: list[asyncio.Future[Result]] = []  # one for each verb in the session, the oldest first
         self.hold = Hold(session, self.engine)
-        self.outcomes = Outcomes()
+        self.deliveries = Deliveries()
         self.opened = False  # True once bash has started
         self.users = 0  # verbs in the session or queued for it: while there are any, a failed start does not remove it
         self.turn = asyncio.Lock()  # for commands: the oldest request gets it first
@@ -193,7 +194,7 @@ class SharedSession:
         return self.command, self._running[1]
 
     @property
-    def shown(self) -> bytes:
+    def output_tail(self) -> bytes:
         """The end of the running command's output, from the start of a line."""
         if (call := self.engine.current) is None:
             return b""
@@ -203,9 +204,9 @@ class SharedSession:
 
     # -- commands and their ends
 
-    def is_next(self, command: bytes, by_person: bool) -> None:
-        """Note the author of the command that is run next."""
-        if not self.outcomes.last.runs_on:  # else this one is refused, and the other one still runs
+    def note_author(self, command: bytes, by_person: bool) -> None:
+        """Note the author of a command that is about to run."""
+        if not self.deliveries.last.runs_on:  # else this command is refused, and the earlier one still runs
             self._command_of_person = command if by_person else None
 
     def _with_author(self, command: bytes) -> tuple[bytes, bool]:
@@ -257,20 +258,22 @@ class SharedSession:
         caller waits there itself. Two clients cannot do that, as the second would depend on the first.
         """
         while True:
-            if (end := self.outcomes.take(command, listener.missed_by)) is not None:
+            if (end := self.deliveries.take(command, listener.missed_by)) is not None:
                 return end
             if not self._attending:
                 return None
             ending = self._attending[0]
             left = None if until is None else max(0.0, until - time.monotonic())
-            ends: set[asyncio.Future[Any]] = {ending, listener.abandoned}
-            await asyncio.wait(ends, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            if not ending.done():
+            either: set[asyncio.Future[Any]] = {ending, listener.abandoned}
+            await asyncio.wait(either, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if not ending.done():  # the time is up, or this client has left
                 return self.session._elsewhere()
-            if not ending.cancelled() and not (result := ending.result()).runs_on:
-                if listener.missed_by:  # this client has gone; the result is for one that is still here
-                    return result
-                return self.outcomes.take(None) or result  # kept if the client that waited first has gone
+            if ending.cancelled() or ending.result().runs_on:  # that verb has returned, but the command has not ended
+                continue
+            if listener.missed_by:  # this client has gone: what is kept is for one that is still here
+                return ending.result()
+            # If the client that waited first has gone, the end is kept, with what that client has missed.
+            return self.deliveries.take(None) or ending.result()
 
     async def until_handed_back(self, until: float | None) -> None:
         """Wait until the command that another client runs is handed back: input is for that one, and no later one.
@@ -289,8 +292,7 @@ class SharedSession:
         """Type into the terminal of the handed-back command, also while another client waits for that command."""
         engine = self.engine
         while engine.attended is not None and engine.attended is engine.handed_back:
-            # Raises if the command has no terminal. Also makes the woken shell check the terminal soon.
-            drive(engine.type(b""))
+            drive(engine.type(b""))  # raises if the command has no terminal, and has the shell check that soon
             shell = engine.live()
             data = data[shell.keyboard.type(data) :]
             shell.wake()
@@ -304,43 +306,44 @@ class SharedSession:
         fanout = Fanout(self.engine, self.audience, *self._with_author(command), viewer)
         if self.engine.handed_back is not None:  # this command is refused, and the other one stays the last
             return fanout, Delivery()
-        fanout.begin()
-        return fanout, self.outcomes.begin(request)
+        fanout.show_command()
+        return fanout, self.deliveries.begin(request)
 
-    def first_result(self, outcome: Delivery, command: bytes, result: Result, fanout: Fanout) -> None:
+    def first_result(self, delivery: Delivery, command: bytes, result: Result, fanout: Fanout) -> None:
         """Note the first result of a command: its end, or the part until it was handed back."""
-        fanout.begin()
+        fanout.show_command()
         if result.runs_on and (call := self.engine.handed_back) is not None:
-            outcome.hand_back()
-            self._unfinished, self.fanout = Unfinished(command, call, counted(result)), fanout
+            delivery.hand_back()
+            self._unfinished, self.fanout = Unfinished(command, call, without_output(result)), fanout
         else:
             self._log_end(command, result)
 
-    def next_result(self, outcome: Delivery, result: Result) -> None:
+    def next_result(self, delivery: Delivery, result: Result) -> None:
         """Note a later result of a command. Does nothing if another verb has noted its end already."""
-        if (unfinished := self._unfinished) is None or not outcome.runs_on:
+        if (unfinished := self._unfinished) is None or not delivery.runs_on:
             return
         so_far = together(unfinished.before, result)
         if result.runs_on:
-            self._unfinished = unfinished._replace(before=counted(so_far))
+            self._unfinished = unfinished._replace(before=without_output(so_far))
         else:
             self._unfinished = self.fanout = None
-            outcome.end(result)
-            self.outcomes.keep(outcome)
+            delivery.end(result)
+            self.deliveries.keep(delivery)
             self._log_end(unfinished.command, so_far)
 
-    def cancel(self, outcome: Delivery, result: Result) -> Delivery:
-        """Note that the client of a command has cancelled it: the ending is for that client alone.
+    def settle_cancelled(self, delivery: Delivery, result: Result) -> Delivery:
+        """Note the ending of a command that its client has cancelled: it is for that client alone.
 
         If this ended the shell, the next command reports that, unless the client has read the ending by then.
         """
-        outcome.end(result)
-        outcome.withdraw()
-        outcome.abandon()
-        self.engine.note_loss(outcome)
-        return outcome
+        delivery.end(result)
+        delivery.withdraw()
+        delivery.abandon()
+        self.engine.note_loss(delivery)
+        return delivery
 
     def _check_end(self) -> None:
+        """At each change of the session: look whether the command that was handed back has ended."""
         if self.engine.handed_back is not None and not self._checks:
             self._checks.add(check := asyncio.create_task(self._notice_end()))
             check.add_done_callback(self._checks.discard)
@@ -349,35 +352,35 @@ class SharedSession:
         """Notice that a handed-back command has ended, so that the session is free although no client waits for it."""
         with suppress(ShellSessionError):
             if (result := await self.session._look()) is not None:
-                self.next_result(self.outcomes.last, result)
+                self.next_result(self.deliveries.last, result)
 
     def _log_end(self, command: bytes, result: Result) -> None:
         self.audience.show("result", end_of(result))
-        self._journal.note(self.agent, command, self._secrets, counted(result))
+        self._journal.note(self.agent, command, self._secrets, without_output(result))
 
     def unread(self, command: str) -> bytes:
         """The input that was typed for that command, and that it had not read when it ended."""
-        return self.engine.unread if command == self.outcomes.last.name != "" else b""
+        return self.engine.unread if command == self.deliveries.last.name != "" else b""
 
     def owned_by(self, request: str) -> Delivery | None:
         """The running command, if it was handed back to that request last and no request waits for it."""
-        last = self.outcomes.last
+        last = self.deliveries.last
         return last if last.runs_on and last.owner == request and not self._attending else None
 
     async def drain(self, seconds: float) -> None:
         """Wait so long for the handed-back command, if there is one."""
-        if (outcome := self.outcomes.last).runs_on and seconds > 0:
+        if (delivery := self.deliveries.last).runs_on and seconds > 0:
             with suppress(ShellSessionError):
-                self.next_result(outcome, await self.session.wait(seconds))
+                self.next_result(delivery, await self.session.wait(seconds))
 
-    def lose(self, why: str = CLOSED) -> None:
+    def note_shell_end(self, why: str = CLOSED) -> None:
         """Note that the session's shell has ended, and the handed-back command with it."""
         if (unfinished := self._unfinished) is not None:
             call = unfinished.call  # it has no result if the shell was given up in the middle of a verb
             end = call.delivery.result
             end = end or ended_with_shell(call, "shell_exited", None, unfinished.before.cwd, False, why)
-            self.next_result(self.outcomes.last, end)
-        self.outcomes.release()
+            self.next_result(self.deliveries.last, end)
+        self.deliveries.release()
 
 
 class Unfinished(NamedTuple):
@@ -405,7 +408,7 @@ class Hold:
         A request to hold the session always waits; it is never refused. A request about a command means the one that
         ran when the request came: if that has ended meanwhile, this raises NotRunning, whatever runs then.
         """
-        listener.queued, listener.behind = True, HELD
+        listener.queued, listener.late_message = True, HELD
         meant = self._engine.current
         while self._holder not in (None, request.holder):
             if self._refuses and not isinstance(request, requests.Hold):
@@ -415,7 +418,7 @@ class Hold:
             raise SessionClosed(CLOSED)
         if isinstance(request, requests.OfCommand) and self._engine.current is not meant:
             raise NotRunning(ENDED)
-        listener.queued, listener.behind = False, LATE
+        listener.queued, listener.late_message = False, LATE
 
     def take(self, holder: str, refuse: bool, connection: Connection) -> None:
         """Give one client exclusive use, until that connection ends."""
@@ -458,33 +461,35 @@ class Fanout:
         self._engine, self._audience, self._command, self._person = engine, audience, command, person
         self._viewer = viewer  # the connection of the person who typed the command: it must miss nothing
         self._held_back: asyncio.Task[None] | None = None
-        self.begun = False
+        self.is_shown = False  # do the watchers know the command?
         self.listener: Listener | None = None
 
-    def begin(self) -> None:
+    def show_command(self) -> None:
         """Show the command to the watchers, once."""
-        if not self.begun:
-            self.begun = True
+        if not self.is_shown:
+            self.is_shown = True
             self._audience.show("command", {"person": self._person}, self._command)
 
     def __call__(self, stream: Stream, data: bytes) -> None:
-        self.begin()
+        self.show_command()
         self._audience.show("output", {"stream": stream}, data)
         if self.listener is not None and not self.listener.send_output(stream, data):
-            self._hold_back(self.listener.taken)
+            self._hold_back(self.listener.until_taken)
         elif self._viewer is not None and self._viewer.congested:
             self._hold_back(self._viewer.drain)
 
-    def _hold_back(self, taken: Callable[[], Awaitable[None]]) -> None:
-        """Stop reading the command's output until its client has caught up. Neither the command's end nor the next
-        request waits for that."""
+    def _hold_back(self, until_taken: Callable[[], Awaitable[None]]) -> None:
+        """Stop reading the command's output until its client has caught up.
+
+        Neither the command's end nor the next request waits for that.
+        """
         call = self._engine.last
         if call is not None and (self._held_back is None or self._held_back.done()):
             self._engine.pause(call)
-            self._held_back = asyncio.create_task(self._read_on(taken, call))
+            self._held_back = asyncio.create_task(self._read_on(until_taken, call))
 
-    async def _read_on(self, taken: Callable[[], Awaitable[None]], call: Call) -> None:
-        await taken()
+    async def _read_on(self, until_taken: Callable[[], Awaitable[None]], call: Call) -> None:
+        await until_taken()
         self._engine.go_on(call)
 
 

@@ -59,7 +59,7 @@ async def serve(sessions: Sessions, incoming: Incoming) -> Answer:
         asyncio.get_running_loop().call_later(_NOTIFY_AFTER, shared.notify_queued, incoming.listener)
     if (seconds := request.turn_within) is not None:
         check_seconds("turn_within", seconds)
-        incoming.listener.give_up_in(seconds)
+        incoming.listener.drop_if_queued_for(seconds)
     try:
         shared.users += 1
         try:
@@ -99,9 +99,9 @@ async def _run(shared: SharedSession, incoming: Incoming) -> Answer:
             if not (listener.connection.is_gone or listener.connection.congested):
                 listener.queued = False
                 return await _run_now(shared, incoming)
-        # A client that is gone may have sent the command again: to run this one could run it twice. And while a client
+        # A client that is gone may have given up, and sent the command anew: it must not run twice. And while a client
         # does not read its answers, no more of them may pile up here.
-        await listener.taken()
+        await listener.until_taken()
         if listener.abandoned.done():  # the task is being cancelled, and another round would never let that happen
             raise SessionBusy(LEFT)
 
@@ -111,23 +111,23 @@ async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
     command = incoming.part
     options = request.given(incoming.second if request.stdin == "bytes" else None)
     by_person = request.holder is not None
-    shared.is_next(command, by_person)
-    fanout, outcome = shared.begin(command, request.id, incoming.connection if by_person else None)
+    shared.note_author(command, by_person)
+    fanout, delivery = shared.begin(command, request.id, incoming.connection if by_person else None)
     with shared.attending() as ending, _streaming(fanout, incoming):
         try:
             run = shared.session._request(command, {**options, "on_output": fanout})
             result = await shared.session._run(run)
         except ShellSessionError as error:
-            shared.audience.show("refused", {"reason": str(error), "begun": fanout.begun})
+            shared.audience.show("refused", {"reason": str(error), "begun": fanout.is_shown})
             raise
         except asyncio.CancelledError:
             if (end := shared.session._came_of(command)) is not None:
-                incoming.listener.outcome = shared.cancel(outcome, end)
-                shared.first_result(outcome, command, end, fanout)
+                incoming.listener.delivery = shared.settle_cancelled(delivery, end)
+                shared.first_result(delivery, command, end, fanout)
             raise
         ending.set_result(result)
-    shared.first_result(outcome, command, result, fanout)
-    return _answer(shared, incoming, outcome, result)
+    shared.first_result(delivery, command, result, fanout)
+    return _deliver(shared, incoming, delivery, result)
 
 
 async def _wait(shared: SharedSession, incoming: Incoming) -> Answer:
@@ -146,9 +146,9 @@ async def _wait_until(shared: SharedSession, incoming: Incoming, until: float | 
 
 async def _shared_end(shared: SharedSession, incoming: Incoming, until: float | None) -> Answer | None:
     """The answer without waiting in the session: another client waits there already, or the end is kept. Else None."""
-    command = incoming.request.command or shared.outcomes.last.name
+    command = incoming.request.command or shared.deliveries.last.name  # read now: another one may begin during the wait
     result = await shared.share_end(until, incoming.listener, incoming.request.command)
-    return None if result is None else answer_with(shared, incoming, result, command)
+    return None if result is None else answer_with(shared, result, command)
 
 
 def _send_so_far(call: Call, listener: Listener) -> None:
@@ -178,29 +178,29 @@ async def _send(shared: SharedSession, incoming: Incoming) -> Answer:
 
 async def _interrupt(shared: SharedSession, incoming: Incoming) -> Answer:
     command = incoming.request.command
-    if command and (result := shared.outcomes.take(command, incoming.listener.missed_by)) is not None:
-        return answer_with(shared, incoming, result, command)
+    if command and (result := shared.deliveries.take(command, incoming.listener.missed_by)) is not None:
+        return answer_with(shared, result, command)
     return await _wait_in_session(shared, incoming, shared.session.interrupt())
 
 
 async def _wait_in_session(shared: SharedSession, incoming: Incoming, verb: Awaitable[Result]) -> Answer:
     with shared.attending() as ending, _streaming(shared.fanout, incoming):
-        outcome = shared.outcomes.last
+        delivery = shared.deliveries.last
         try:
             result = await verb
         except asyncio.CancelledError:
-            _note_cancelled(shared, incoming, outcome)
+            _note_cancelled(shared, incoming, delivery)
             raise
         ending.set_result(result)
-    shared.next_result(outcome, result)
-    return _answer(shared, incoming, outcome, result)
+    shared.next_result(delivery, result)
+    return _deliver(shared, incoming, delivery, result)
 
 
-def _note_cancelled(shared: SharedSession, incoming: Incoming, outcome: Delivery) -> None:
+def _note_cancelled(shared: SharedSession, incoming: Incoming, delivery: Delivery) -> None:
     """Note the end of a command that ended because the verb that waited for it was cancelled."""
-    if outcome is shared.outcomes.last and (result := shared.session._came_of()) is not None:
-        shared.next_result(outcome, result)
-        incoming.listener.outcome = shared.cancel(outcome, result)
+    if delivery is shared.deliveries.last and (result := shared.session._came_of()) is not None:
+        shared.next_result(delivery, result)
+        incoming.listener.delivery = shared.settle_cancelled(delivery, result)
 
 
 async def _type(shared: SharedSession, incoming: Incoming) -> None:
@@ -212,7 +212,7 @@ async def _type_text(shared: SharedSession, incoming: Incoming, until: float | N
     incoming.listener.queued = True
     await shared.until_handed_back(until)
     incoming.listener.queued = False
-    shared.outcomes.check(incoming.request.command)
+    shared.deliveries.check(incoming.request.command)
     with shared.attending():
         await shared.type(text, until)
 
@@ -223,17 +223,17 @@ async def _glimpse(shared: SharedSession, incoming: Incoming) -> Answer:
     if not await shared.until_unattended(until):
         return Answer({"value": False}, (b"",))
     incoming.listener.queued = False
-    shared.outcomes.check(incoming.request.command)
+    shared.deliveries.check(incoming.request.command)
     with shared.attending(), observing(shared.engine, incoming.listener):
-        outcome = shared.outcomes.last
+        delivery = shared.deliveries.last
         try:
             text, ended = await shared.session._do(glimpse(shared.session._mine(), until))
         except asyncio.CancelledError:
-            _note_cancelled(shared, incoming, outcome)
+            _note_cancelled(shared, incoming, delivery)
             raise
     if (end := shared.engine.due) is not None:  # perhaps no client waits for it any more
-        shared.next_result(outcome, end)
-    outcome.owner = incoming.request.id
+        shared.next_result(delivery, end)
+    delivery.owner = incoming.request.id
     return Answer({"value": ended}, (text,))
 
 
@@ -244,14 +244,14 @@ async def _restart(shared: SharedSession, incoming: Incoming) -> None:
             await shared.session.restart()
         finally:
             if shared.engine.shell is not before:  # else it was refused, and the command runs on
-                shared.lose(RESTARTED)
+                shared.note_shell_end(RESTARTED)
                 if before is not None and not ran:  # else the command's ending says so
                     shared.audience.show("restarted", {})
 
 
 async def _close(shared: SharedSession, _: Incoming) -> None:
     await shared.session.close()
-    shared.lose()
+    shared.note_shell_end()
 
 
 async def _hold(shared: SharedSession, incoming: Incoming) -> None:
@@ -298,7 +298,7 @@ async def _info(shared: SharedSession, incoming: Incoming) -> Answer:
 async def _watch(shared: SharedSession, incoming: Incoming) -> Answer:
     command, person = shared.watch(incoming.connection)
     value = {"value": command[: room_for(1)], "person": person, "held": shared.session.attached}
-    return Answer(value, (shared.shown,))
+    return Answer(value, (shared.output_tail,))
 
 
 def _described(job: Job, room: int) -> dict[str, Any]:
@@ -350,22 +350,22 @@ def _deadline(shared: SharedSession, incoming: Incoming) -> float | None:
     return shared.session._until(request.timeout if "timeout" in request.model_fields_set else ...)
 
 
-def _answer(shared: SharedSession, incoming: Incoming, outcome: Delivery, result: Result) -> Answer:
-    """The answer with that result. If the client has gone, the result is kept for the next one that asks."""
-    result = shared.outcomes.send(outcome, result, incoming.listener.missed_by)
-    shared.engine.note_loss(outcome)
-    answer = answer_with(shared, incoming, result, outcome.name)
+def _deliver(shared: SharedSession, incoming: Incoming, delivery: Delivery, result: Result) -> Answer:
+    """Deliver a result: the answer with it. If the client has gone, the result is kept for the next one that asks."""
+    result = shared.deliveries.send(delivery, result, incoming.listener.missed_by)
+    shared.engine.note_loss(delivery)
+    answer = answer_with(shared, result, delivery.name)
     if result.runs_on:  # it may have ended meanwhile: its end is kept for a client that names it
-        answer.header["command"], outcome.owner = outcome.name, incoming.request.id
+        answer.header["command"], delivery.owner = delivery.name, incoming.request.id
     return answer
 
 
-def answer_with(shared: SharedSession, incoming: Incoming, result: Result, command: str) -> Answer:
+def answer_with(shared: SharedSession, result: Result, command: str) -> Answer:
     """The answer with a result of that command. It also has the id of a command that runs on, and input not read."""
     header, parts = from_result(result)
     answer: dict[str, Any] = {"result": header}
     if result.runs_on:
-        last = shared.outcomes.last
+        last = shared.deliveries.last
         answer["command"] = last.name if last.handed_back else ""
     elif unread := shared.unread(command):
         answer["unread"] = unread.decode("latin-1")
@@ -392,12 +392,12 @@ def observing(engine: Engine, listener: Listener) -> Iterator[None]:
     The command runs on. The verb must return, as it keeps the session busy for other clients.
     """
     call = engine.handed_back
-    active = True
+    active = True  # until the verb has returned
 
     def wake(_: object = None) -> None:
         if active and call is not None and call is engine.handed_back:
             if call is engine.attended and engine.shell is not None:
-                call.following = call.has_output = True  # as if it had printed something
+                call.following = call.has_output = True  # the verb returns as if the command had printed something
                 engine.shell.wake()
             asyncio.get_running_loop().call_later(_WAKE_AGAIN, wake)  # the verb may not have begun to wait yet
 

@@ -15,18 +15,19 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from ptyprocess import PtyProcess
 
 from ...errors import FORKED, SandboxUnavailable, SessionClosed, ShellUnavailable
-from ..io.control import Control
+from ..io.control_socket import ControlSocket
 from ..io.streams import CHUNK, MANY_READS, Keyboard, Stream, Streams, get_modes, set_size, slave_path
 from ..kernel import activity, proc
 from ..kernel.family import Family, Orphans
 from ..kernel.signals import kill
-from . import watcher
-from .watcher import Files, Guard, Slot
+from . import cgroups
+from .files import Files
+from .watcher import Guard, Slot
 
 _NO_NAMESPACE: Final = ("unshare: ", "namespace", "uid map", "not permitted")
 _HINT: Final = (
@@ -66,10 +67,20 @@ class Launch:
 
 # Bash needs this many descriptors to redirect a command at all.
 USABLE_DESCRIPTORS = 20
-# While a command has its own 0, 1 and 2, bash keeps its three from this number on. The command's are opened there, too.
+# While a command has its own 0, 1 and 2, bash keeps its own three at numbers from here on. It needs four there, as it
+# also opens each stream of the command at such a number first.
 _KEPT_FROM, _KEPT = 10, 4
 # At most so many scans for processes to kill: one that we may not kill (a setuid program) could start others for ever.
 _SCANS = 100
+
+
+# What the session does with its shell. A command is typed only to a READY one. ABANDONED: its end was interrupted, and
+# the next operation finishes that.
+Phase = Literal["opening", "ready", "closing", "abandoned"]
+OPENING: Final = "opening"
+READY: Final = "ready"
+CLOSING: Final = "closing"
+ABANDONED: Final = "abandoned"
 
 
 class Shell:
@@ -92,15 +103,14 @@ class Shell:
         self.pid: int = process.pid
         self._child: int = process.pid  # the process that we reap: bash itself, unless that is sandboxed
         self._root = ""  # the path at which bash's file system is visible here
-        self.control = Control(control)
+        self.control = ControlSocket(control)
         self.own_stdout = own_stdout  # bash's own stdout: commands have another, only traps write here
         self.prompt = b""  # what bash is known to print on its own stderr before it reads a line: PS1
         self.noise = b""  # what it printed after the last command, which may be its prompt
         self.version = 0  # bash's version, times 100, once it is known
-        self.lost = True  # gets no more commands: it is not set up yet, or its end was interrupted
-        self.in_hand = True  # an operation is opening or ending it
+        self.phase: Phase = OPENING
         self.is_parents = False  # is this a forked child of the host? Then bash and all descriptors are the parent's
-        self.swept = False  # everything below bash was killed before bash was
+        self.died_last = False  # everything below bash was killed before bash was, so it has left no orphans
         self.killed: list[int] = []  # by ``end``
         self._is_being_ended = False
         self.slot = slot
@@ -114,7 +124,8 @@ class Shell:
         self.terminal = Stream(process.fd, path, get_modes(process.fd))
         self._process = process
         self.keyboard = Keyboard(self.terminal)
-        self.pidfd = self.child_fd = _pidfd(self.pid)
+        self.pidfd = _pidfd(self.pid)
+        self.child_fd = self.pidfd  # the pidfd of the process that we reap
         watched = (self.child_fd,) if self.child_fd >= 0 else ()
         self.streams = Streams(self.files.pipe, size, (self.terminal.fd, own_stdout, *watched))
         self.status: int | None = None  # as from os.waitstatus_to_exitcode: -n for signal n
@@ -178,27 +189,29 @@ class Shell:
             if not self.read_own_stdout():
                 break
 
-    def is_ready(self, has_terminal: bool) -> bool:
-        """Prepare for the next command: drop what was written to the streams meanwhile. Is bash alive?
+    def prepare(self, has_terminal: bool) -> bool:
+        """Drop what was written to the streams since the last command. Returns whether bash is alive.
 
-        Mostly one poll(2) answers both. ``has_terminal``: False while a job reads the terminal.
+        ``has_terminal``: False while a job reads the terminal.
         """
+        # Mostly one poll(2) answers both: nobody holds a stream (POLLHUP), and bash's pidfd has no event.
         is_quiet = self.child_fd >= 0
         for _, event in self.streams.poll.poll(0):
             is_quiet = is_quiet and event == select.POLLHUP
         return is_quiet or self._drop_output(has_terminal)
 
     def _drop_output(self, has_terminal: bool) -> bool:
-        events = self.streams.glance()
+        events = self.streams.events()
         for stream in (self.terminal, *self.streams):
             if events.get(stream.fd, 0) & select.POLLIN and (has_terminal or stream is not self.terminal):
                 stream.skip()
-        return not (self.child_fd < 0 or self.child_fd in events) or not self.dead
+        may_be_dead = self.child_fd < 0 or self.child_fd in events
+        return not (may_be_dead and self.dead)
 
     def resize(self, size: tuple[int, int]) -> None:
         self.streams.size = size
         for stream in (self.terminal, *self.streams):
-            if stream.modes:
+            if stream.is_terminal:
                 set_size(stream.fd, size)
 
     def is_background(self) -> bool:
@@ -212,7 +225,7 @@ class Shell:
 
     # -- its state
 
-    def place(self, reported: bytes) -> str:
+    def check_cwd(self, reported: bytes) -> str:
         """Bash's working directory: as bash reports it, with symbolic links, unless /proc shows that this is wrong."""
         if reported != self._cwd:
             real = proc.link(f"/proc/{self.pid}/cwd")
@@ -232,14 +245,14 @@ class Shell:
         """Bash's working directory at the last mark."""
         return self._cwd_text
 
-    def usable(self) -> bool:
+    def can_redirect(self) -> bool:
         """Can bash still redirect a command? Not after `ulimit -n 3`, for example."""
         try:
             return resource.prlimit(self.pid, resource.RLIMIT_NOFILE)[0] >= USABLE_DESCRIPTORS
         except (OSError, ValueError):
             return True
 
-    def has_room(self) -> bool:
+    def has_free_descriptors(self) -> bool:
         """Does bash have enough free descriptors to keep its own while a command has 0, 1 and 2?"""
         limit = resource.prlimit(self.pid, resource.RLIMIT_NOFILE)[0]
         used = sum(_KEPT_FROM <= number < limit for number in activity.descriptors(self.pid))
@@ -253,7 +266,7 @@ class Shell:
         """The name of bash's own input, as /proc shows it."""
         return self._names[0]
 
-    def is_whole(self) -> bool:
+    def has_own_descriptors(self) -> bool:
         """Does bash have its own 0, 1 and 2 again?"""
         return self._own_names() == self._names
 
@@ -324,7 +337,7 @@ class Shell:
 
     @property
     def dead(self) -> bool:
-        """Has bash ended? Then ``status`` says how."""
+        """Has bash ended? If so, this reaps it, and ``status`` says how it ended."""
         if not self._reaped:
             status: int | None
             try:
@@ -357,7 +370,7 @@ class Shell:
         with ExitStack() as steps:  # in reverse order; each runs even if another one fails
             steps.callback(self._guard.close_slot, self.slot)
             for directory in self.launch.groups:
-                steps.callback(watcher.remove, directory)
+                steps.callback(cgroups.remove, directory)
             steps.callback(self.files.close)
             steps.callback(self._close_terminal)
             steps.callback(self._close_descriptors)

@@ -26,13 +26,13 @@ from ptyprocess import PtyProcess
 from ...errors import NO_PROCESS, InvalidRequest, LimitReached, SandboxUnavailable, ShellUnavailable
 from ...options import Options, absolute
 from ...sandbox import USABLE, command_line
-from ..io.control import fresh_nonce
+from ..io.nonce import fresh_nonce
 from ..io.streams import open_terminal
 from ..io.threads import Steps, Wait
 from ..kernel import activity, family, vfork
 from ..kernel.signals import SIGNALS, changed
-from ..wire import Framer, version_line
-from . import confine, watcher
+from ..wire import MarkFinder, version_line
+from . import cgroups, seccomp
 from .confine import bash_script, sandbox_facts, sandbox_limits
 from .shell import Launch, Shell
 from .watcher import Slot, the_guard
@@ -101,7 +101,7 @@ def plan(options: Options, bash: str, cwd: str, slot: Slot | None) -> Launch:
     if sandbox is None:
         return Launch(bash, ["bash", *_ARGUMENTS], umask)
     assert slot is not None
-    rules = _filter()
+    rules = _seccomp_rules()
     facts, command = sandbox_facts(sandbox, bash, cwd, slot), [*bash_script(bash, _FIRST), bash, *_ARGUMENTS]
     with ExitStack() as on_failure:
         prelude, groups = sandbox_limits(sandbox, slot, on_failure)
@@ -110,14 +110,14 @@ def plan(options: Options, bash: str, cwd: str, slot: Slot | None) -> Launch:
     return Launch(argv[0], argv, USABLE.encode() + b"\n" + umask + prelude, groups, is_sandboxed=True, seccomp=rules)
 
 
-def _filter() -> bytes:
+def _seccomp_rules() -> bytes:
     """The seccomp filter for this machine. Raises SandboxUnavailable."""
-    if (machine := os.uname().machine) not in confine.MACHINES:
+    if (machine := os.uname().machine) not in seccomp.MACHINES:
         raise SandboxUnavailable(
             f"a sandbox needs a seccomp filter; shellsession has none for {machine}, only for"
-            f" {' and '.join(confine.MACHINES)}: leave out sandbox="
+            f" {' and '.join(seccomp.MACHINES)}: leave out sandbox="
         )
-    return confine.program(machine)
+    return seccomp.program(machine)
 
 
 # Descriptors that must be free: the most that one session needs, and some for the host.
@@ -163,7 +163,7 @@ def spawn(options: Options, env: Mapping[str, str]) -> Shell:
     if bash is None:
         raise ShellUnavailable(f"no {options.bash!r} on PATH: install bash 4.4 or newer, or pass bash=<path>")
     bash = absolute(bash)  # PATH may contain ".", and bash starts in another directory
-    cwd = directory(options.cwd)
+    cwd = first_directory(options.cwd)
     guard = the_guard()
     try:
         with ExitStack() as undo:
@@ -182,7 +182,7 @@ def spawn(options: Options, env: Mapping[str, str]) -> Shell:
             slot = None if options.sandbox is None else _open_slot(tag, bash, on_failure)
             launch = plan(options, bash, cwd, slot)
             for group in launch.groups:
-                on_failure.callback(watcher.remove, group)
+                on_failure.callback(cgroups.remove, group)
             process = _start(launch, options.size, env, theirs.fileno(), their_stdout, tag, cwd)
             on_failure.callback(_kill, process)
             slot = slot or _open_slot(tag, bash, on_failure)
@@ -225,7 +225,7 @@ def _kill(process: PtyProcess) -> None:
     process.closed = True
 
 
-def directory(wanted: str | None) -> str:
+def first_directory(wanted: str | None) -> str:
     """The directory in which bash starts. Raises InvalidRequest."""
     try:
         cwd = os.getcwd() if wanted is None else os.fspath(wanted)
@@ -247,10 +247,10 @@ def _start(
 ) -> PtyProcess:
     """Start the process, with a new terminal and the calls that set up its streams and surroundings."""
     with ExitStack() as undo:
-        optional = _optional_calls(tag)  # first, as these end with FORGIVE
+        optional = _optional_calls(tag)  # run first: they end with FORGIVE, which forgives all failures before it
         calls = [*_stream_calls(control, own_stdout), *_state_calls(cwd)]
         for group in launch.groups:
-            undo.callback(os.close, entrance := confine.entrance(group))
+            undo.callback(os.close, entrance := cgroups.entrance(group))
             calls.append(("write", (entrance, b"0", 1)))
         kept = None
         if launch.is_sandboxed:
@@ -363,25 +363,25 @@ def handshake(shell: Shell, tty: bool, refuse_closed: Callable[[], None]) -> Ste
 
     Raises ShellUnavailable, and the error of ``refuse_closed`` if another thread has closed the session.
     """
-    framer = Framer(fresh_nonce())
-    shell.control.send(shell.launch.prelude + BOOTSTRAP + version_line(framer.nonce))
+    finder = MarkFinder(fresh_nonce())
+    shell.control.send(shell.launch.prelude + BOOTSTRAP + version_line(finder.nonce))
     if not shell.launch.is_sandboxed:
         shell.streams.prepare(tty)  # for the first command, while bash starts
     until = time.monotonic() + _PATIENCE
-    while framer.mark is None:
+    while finder.mark is None:
         refuse_closed()
         if not (yield Wait((shell.control.fd,), until)):
             raise ShellUnavailable(f"bash did not answer within {_PATIENCE:.0f} s: is the machine overloaded?")
-        data = shell.control.read(framer)
+        data = shell.control.read(finder)
         if data == b"":
-            message = framer.noise.decode("utf-8", "replace").strip()
+            message = finder.noise.decode("utf-8", "replace").strip()
             raise shell.launch.failed(message)
-    shell.control.lines_taken(framer.mark)
+    shell.control.note_mark(finder.mark)
     if shell.launch.is_sandboxed:
         shell.find_bash()
         shell.streams.prepare(tty)
-    if framer.mark.status < _OLDEST:
-        major, minor = divmod(framer.mark.status, 100)
+    if finder.mark.status < _OLDEST:
+        major, minor = divmod(finder.mark.status, 100)
         raise ShellUnavailable(f"bash {major}.{minor} is too old: pass bash=<path> of bash 4.4 or newer")
-    shell.version = framer.mark.status
+    shell.version = finder.mark.status
     shell.control.identify(shell.version)

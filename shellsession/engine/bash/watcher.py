@@ -1,9 +1,9 @@
-"""What sessions leave on the machine while they run, and its removal: slots, the watcher, and files.
+"""What sessions leave on the machine while they run, and who removes it: slots, and the watcher.
 
 Each session has a ``Slot``: a tag for its processes (see ``family``) and a private directory. ``Guard`` owns the slots
 of this process. With the first slot it starts the watcher, a small bash (watcher.bash) that outlives this process. If
 this process is killed, the watcher kills the tagged processes and removes the directory. ``sweep`` does the same for
-hosts that were killed together with their watcher. ``Files`` manages the files and pipes in a slot's directory.
+hosts that were killed together with their watcher.
 """
 
 from __future__ import annotations
@@ -16,31 +16,22 @@ import stat
 import subprocess
 import threading
 import warnings
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
 
-from ...errors import FORKED, LimitReached, SessionClosed
-from ..io.directories import UNLISTED, fresh_directory, is_private, make_private, own_home
-from ..io.streams import Stream, pipe_stream
+from ...errors import FORKED, SessionClosed
+from ..io.directories import UNLISTED, home_or_fresh, make_private
 from ..kernel import activity, proc
 from ..kernel.family import GENERATIONS, LOWEST
+from . import cgroups
 
-
-def remove(directory: str) -> bool:
-    """Remove a control group; False if it has processes. A process leaves its group a moment after its end."""
-    with suppress(OSError):
-        os.rmdir(directory)
-    return not os.path.isdir(directory)
-
-
-_SLOTS = 1 << 20  # per host
+# A host has a random number, its slots are numbered from 0, and a slot has a range of tags, one for each generation:
+#     tag = (number * _SLOTS + slot) * GENERATIONS + generation
+_SLOTS = 1 << 20
 _TAGS = _SLOTS * GENERATIONS  # per host
+_MAGIC = LOWEST // _TAGS  # the high bits of every host's number, so that no tag is a limit that somebody has set
 _ROUNDS = 20
-_MAGIC = LOWEST // _TAGS  # the high bits of every host's number
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +137,7 @@ class Guard:
 
     def _open(self, bash: str) -> None:
         """Make the directory of this host, and clean up after others."""
-        home = own_home()
+        home = home_or_fresh()
         if proc.available():
             sweep(home)
         else:
@@ -261,7 +252,7 @@ def _sweep_host(home: str, name: str) -> None:
         if not victims:
             break
     _restore_all_modes(directory)
-    if all(remove(proc.link(link)) for link in _groups(directory)):
+    if all(cgroups.remove(proc.link(link)) for link in _groups(directory)):
         _remove(directory)
 
 
@@ -319,82 +310,3 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-
-T = TypeVar("T")
-_OPEN_PRIVATE: Final = partial(os.open, mode=0o600)
-# A slot's directory is in that of the host, which is in the directory of all hosts of this user.
-_DEPTH: Final = 3
-
-
-class Files:
-    """Makes files (mode 0600) and named pipes for one session, in the directory of its slot.
-
-    If that directory becomes unusable, ``directory`` changes to a new one.
-    """
-
-    def __init__(self, directory: str) -> None:
-        self.directory = self._first = directory
-        self._secret = os.urandom(8).hex()  # the start of each name, so that nobody can guess it
-        self._pipes = 0  # made so far
-        self._written: set[str] = set()  # the names of files that may exist
-
-    def path(self, name: str) -> bytes:
-        """The path of the file with that name."""
-        return os.fsencode(self._path(name))
-
-    def _path(self, name: str) -> str:
-        return os.path.join(self.directory, f"{self._secret}-{name}")
-
-    def write(self, name: str, data: bytes) -> bytes:
-        """Write a file, and return its path. Raises LimitReached."""
-
-        def make(path: str) -> None:
-            self._written.add(name)
-            with open(path, "xb", opener=_OPEN_PRIVATE) as file:
-                os.fchmod(file.fileno(), 0o600)  # as for pipes: see streams.pipe_stream
-                file.write(data)
-
-        try:
-            self._put(name, make)
-        except OSError as error:
-            self.remove(name)
-            raise LimitReached(
-                f"the command's {name} ({len(data)} bytes) could not be written to {self.directory}: {error};"
-                " nothing was run; make room there, or set XDG_RUNTIME_DIR to another directory"
-            ) from error
-        return self.path(name)
-
-    def pipe(self) -> Stream:
-        """A new named pipe. Raises OSError."""
-        self._pipes += 1
-        return self._put(f"pipe-{self._pipes}", pipe_stream)
-
-    def _put(self, name: str, make: Callable[[str], T]) -> T:
-        """Make something at the path of that name, in a new directory if the present one cannot be used."""
-        try:
-            if not is_private(self.directory):
-                make_private(self.directory, UNLISTED, _DEPTH if self.directory == self._first else 1)
-            self.remove(name)
-            return make(self._path(name))
-        except (FileExistsError, FileNotFoundError, NotADirectoryError, PermissionError):
-            self.close()
-            self.directory = fresh_directory(UNLISTED)
-            return make(self._path(name))
-
-    def clear(self) -> None:
-        """Remove all files after the end of their command. They may use memory (tmpfs)."""
-        while self._written:
-            self.remove(next(iter(self._written)))
-
-    def remove(self, name: str) -> None:
-        with suppress(OSError):
-            os.unlink(self._path(name))
-        self._written.discard(name)
-
-    def close(self) -> None:
-        """Remove the directory, unless it is the slot's, which the guard removes."""
-        if self.directory != self._first and is_private(self.directory):
-            with suppress(OSError):
-                os.chmod(self.directory, 0o700)
-            shutil.rmtree(self.directory, ignore_errors=True)

@@ -49,7 +49,7 @@ def private_home(make: bool = True) -> str:
             if make or os.path.lexists(path):
                 make_private(path)
             else:
-                _check_room(os.path.dirname(path))
+                _check_writable(os.path.dirname(path))
             return path
         except OSError as error:
             refused.append(f"{path} ({error.strerror})")
@@ -59,8 +59,8 @@ def private_home(make: bool = True) -> str:
     )
 
 
-def own_home() -> str:
-    """A directory for this process alone: the ``private_home``, or a new one where another user took all of these."""
+def home_or_fresh() -> str:
+    """The ``private_home``; where other users have taken all its places, a new directory for this process alone."""
     try:
         return private_home()
     except ShellUnavailable as error:
@@ -173,8 +173,8 @@ def _enter(above: int, name: str, mode: int) -> int:
         raise
 
 
-def _check_room(base: str) -> None:
-    """Raise OSError where we could not make a directory."""
+def _check_writable(base: str) -> None:
+    """Raise OSError if we could not make a private directory in ``base``."""
     os.close(open_directory(base))
     if not os.access(base, os.W_OK | os.X_OK):
         number = errno.EROFS if os.statvfs(base).f_flag & os.ST_RDONLY else errno.EACCES

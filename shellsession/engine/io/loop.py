@@ -1,4 +1,4 @@
-"""Waiting on an asyncio loop: the counterparts of ``threads`` and ``background``.
+"""Waiting on an asyncio loop: the counterparts of ``threads``, ``drainer``, ``waiter`` and ``alarm``.
 
 ``LoopPoller`` and ``adrive`` run steps in a task. ``LoopDrainer`` reads the output of background jobs, ``LoopWaiter``
 lets a task wait for a call that another task is in, and ``LoopAlarm`` is a timer. ``to_its_end`` awaits a cleanup even
@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ...models import Result
-from .background import DRAINER
+from .drainer import DRAINER
 from .threads import SOON, Poller, Ready, Steps, T, Wait
 
 if TYPE_CHECKING:
@@ -300,7 +300,7 @@ class LoopDrainer:
     """
 
     def __init__(self) -> None:
-        self._readers: dict[int, tuple[Callable[[], bool], bool]] = {}  # and whether it calls the user back
+        self._readers: dict[int, tuple[Callable[[], bool], bool]] = {}  # by descriptor; with ``calls_back``
         self._loop: asyncio.AbstractEventLoop | None = None
         self._owner = 0  # the process that runs the loop
 
@@ -314,8 +314,8 @@ class LoopDrainer:
                 before.remove_reader(fd)
             loop.add_reader(fd, _Callback(self, loop, fd))
 
-    def follow(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Keep reading while the session is inspected, on this loop or on none.
+    def ensure_reading(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Make sure that something reads, while the session is only inspected. ``loop``: the one that runs here.
 
         Does nothing while the loop of the last call runs. Else this loop takes over, or the thread if there is none.
         """

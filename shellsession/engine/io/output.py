@@ -25,7 +25,8 @@ from ..kernel.signals import signals_deferred
 from .directories import open_directory
 
 Sink = Callable[[bytes], object]
-# The tail keeps so many more bytes until it is read. So an end mark that has come is there whole, and can be cut out.
+# The tail keeps so many more bytes until it is read. If bash has lost its own stderr, its last mark comes at the end of
+# the command's stderr: so that is there whole, and ``cut_after`` finds it.
 _SLACK: Final = 1 << 13
 
 
@@ -112,7 +113,7 @@ class Capture:
         return kept[at:]
 
     def cut_line(self) -> None:
-        """Drop an unfinished last line."""
+        """Drop an unfinished last line. Of one that began before the gap, only the part after the gap."""
         end = (self._head + self._tail).rfind(b"\n") + 1
         self._cut(max(end, len(self._head)) if self._dropped else end)
 
@@ -123,7 +124,8 @@ class Capture:
 
     def peek(self) -> tuple[bytes, int, int]:
         """The bytes kept, the number of bytes dropped, and the position of that gap in the bytes kept."""
-        self._trim(min(self._limit // 2, self._limit - len(self._head)))  # ``take`` may have left a longer head
+        # The head may be longer than half the limit: ``take`` leaves an incomplete character there.
+        self._trim(min(self._limit // 2, self._limit - len(self._head)))
         return bytes(self._head + self._tail), self._dropped, len(self._head)
 
     def take(self, final: bool = True) -> tuple[bytes, int, int]:
@@ -140,7 +142,7 @@ class Capture:
         return data, dropped, min(cut, len(data))
 
 
-def counted(result: Result) -> Result:
+def without_output(result: Result) -> Result:
     """The result with its output removed, and counted as omitted."""
     if not (result.stdout_bytes or result.stderr_bytes):
         return result

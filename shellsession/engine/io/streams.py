@@ -44,19 +44,20 @@ class Stream:
     """A pipe or pseudo terminal: our reading end ``fd``, and the ``path`` at which bash opens the other end.
 
     ``word``: the path, quoted for bash. ``modes``: those of a terminal, empty for a pipe. ``identity``: device and
-    inode of the other end.
+    inode of the other end. ``inode``: that of a pipe, 0 for a terminal, whose path nobody can remove.
     """
 
-    __slots__ = ("closed", "fd", "identity", "inode", "modes", "path", "word")
+    __slots__ = ("closed", "fd", "identity", "inode", "is_terminal", "modes", "path", "word")
 
     def __init__(self, fd: int, path: bytes, modes: bytes = b"", slave: int = -1) -> None:
         self.fd = fd
         self.closed = False
         self.path = path
-        self.word = path if modes else quote(path)
         self.modes = modes
-        self.identity = proc.identity(slave if modes else fd)
-        self.inode = 0 if modes else self.identity[1]
+        self.is_terminal = is_terminal = modes != b""
+        self.word = path if is_terminal else quote(path)
+        self.identity = proc.identity(slave if is_terminal else fd)
+        self.inode = 0 if is_terminal else self.identity[1]
 
     def in_place(self) -> bool:
         """Does the path still lead to this pipe? If it was removed, bash would make a file there. Takes 1.5 us."""
@@ -218,11 +219,7 @@ class Streams:
 
     def misplaced(self) -> list[Stream]:
         """The streams that bash would not find, as somebody has removed or replaced our pipes."""
-        gone = []
-        for stream in self._known.values():
-            if stream.inode and not stream.in_place():
-                gone.append(stream)
-        return gone
+        return [stream for stream in self._known.values() if stream.inode and not stream.in_place()]
 
     def are_in_place(self, *streams: Stream) -> bool:
         """Do these streams still belong to the shell, and would bash find them?"""
@@ -235,7 +232,7 @@ class Streams:
             return False
         return True
 
-    def glance(self) -> dict[int, int]:
+    def events(self) -> dict[int, int]:
         """The events of the streams that are ready, by descriptor: POLLIN, or POLLHUP if nobody has a stream open.
 
         One call for all of them (2 us), as most commands leave nothing to read. The kernel first passes on what was

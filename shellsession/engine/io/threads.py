@@ -29,11 +29,12 @@ else:
 class Wait:
     """Yielded by steps: resume me when a descriptor is ready, or when the time is up.
 
-    ``read``, ``write``: the descriptors to wait for. ``output``: descriptors to read that may be served later than
-    these; their writers block meanwhile. ``until``: the deadline, by ``time.monotonic``. ``within``: instead of
-    ``until``, the seconds from now; so the same Wait can be used again. ``spin``: an answer is likely within so many
-    seconds, so poll for so long before blocking; at most 0.001. ``shielded``: a cleanup waits, and the cancellation of
-    its task is deferred to the end of that.
+    - ``read``, ``write``: the descriptors to wait for.
+    - ``output``: descriptors to read as well, but less urgent: if they are served late, only their writers block.
+    - ``until``: the deadline, by ``time.monotonic``.
+    - ``within``: the deadline in seconds from now, instead of ``until``. So one Wait can be used again and again.
+    - ``spin``: busy-poll for so many seconds before blocking, as an answer is likely by then; at most 0.001.
+    - ``shielded``: a cleanup waits. If its task is cancelled, the cancellation is deferred to the end of the cleanup.
     """
 
     __slots__ = ("output", "read", "shielded", "spin", "until", "within", "write")
@@ -88,7 +89,8 @@ class Poller:
         poll = self._polls.get((read, write)) or self._new_poll(read, write)
         while True:
             left = _ENDLESS if until is None else until - time.monotonic()
-            ready = dict(poll.poll(max(0, -int(-min(left, _LONGEST) * 1000 // 1))))  # rounded up, never to end early
+            milliseconds = min(left, _LONGEST) * 1000
+            ready = dict(poll.poll(max(0, -int(-milliseconds // 1))))  # rounded up, so that no wait ends early
             if ready or left <= _LONGEST:
                 break
         if spin:
@@ -151,13 +153,17 @@ def drive(steps: Steps[T], poller: Poller | None = None) -> T:
             raised = error
 
 
+def _shielded(wait: Wait) -> Wait:
+    return Wait(wait.read, wait.until, wait.spin, wait.write, shielded=True, within=wait.within, output=wait.output)
+
+
 def shielded(steps: Steps[T]) -> Steps[T]:
     """The steps of a cleanup, shielded: if their task is cancelled meanwhile, they still run to their end."""
     try:
         wait = next(steps)
         while True:
             try:
-                ready = yield Wait(wait.read, wait.until, wait.spin, wait.write, True, wait.within, wait.output)
+                ready = yield _shielded(wait)
             except BaseException as error:
                 wait = steps.throw(error)
             else:

@@ -3,7 +3,7 @@
 A ``Call`` lasts from the moment a command is typed until its result is made. A ``Job`` holds the processes that a call
 left running, and the streams that they still hold. Its output is bounded like any output, and a reader always reads it.
 
-Law: no method of a reader is called while a job's lock is held (see ``background.Drainer``).
+Law: no method of a reader is called while a job's lock is held (see ``drainer.Drainer``).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ..io.streams import Stream
 from ..kernel import activity, proc
 from ..kernel.family import Family
 from ..kernel.signals import kill
-from ..wire import Framer
+from ..wire import MarkFinder
 from .delivery import Delivery
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Job(AnyJob):
         self.number = next(_NUMBERS)
         self.pids = tuple(pids)
         self._started = {pid: proc.start_time(pid) for pid in pids}
-        self._lock = threading.RLock()  # reentrant: see background.Drainer
+        self._lock = threading.RLock()  # reentrant: see drainer.Drainer
         self._open: dict[int, tuple[Stream, Capture, Callable[[], None]]] = {}  # the last stops the reader
         self._captures: dict[str, Capture] = {}
         self._lent = -1
@@ -289,9 +289,9 @@ class Call:
     control_closed = False  # bash has closed its control socket
     stolen = False  # something else has read what was typed
     killed: tuple[int, ...] = ()
-    hung: Set[int] = frozenset()  # streams that no process holds at the moment (POLLHUP)
-    hung_until = 0.0
-    idle_looks = 0
+    hung_up: Set[int] = frozenset()  # streams that no process holds at the moment (POLLHUP)
+    hung_up_until = 0.0
+    mark_requests = 0
     readers: Set[int] = frozenset()  # the processes that read the terminal at the last check
     not_run = False  # the shell was gone before it was typed, or something else read its lines
     fault: BaseException | None = None  # what a callback raised outside of a verb
@@ -310,7 +310,7 @@ class Call:
     dialogue: Dialogue | None = None
     id = ""  # of its results; "" for a startup command
     outputs: Outputs | None = None  # keeps its output for ``read_output``
-    framer = _Made(lambda call: Framer(call.nonce, call.prompt))
+    finder = _Made(lambda call: MarkFinder(call.nonce, call.prompt))
     stdout = _Made(lambda call: call.fresh_capture("stdout"))
     stderr = _Made(lambda call: call.fresh_capture("stderr"))
     own_output = _Made(lambda call: call.fresh_capture())  # what was printed on bash's own stdout
@@ -350,7 +350,7 @@ class Call:
 
     def typed_as(self, typed: Typed) -> None:
         """Note that it was typed again: it has another mark and other streams now."""
-        self.typed, self.nonce, self.framer = typed, typed.nonce, Framer(typed.nonce, self.prompt)
+        self.typed, self.nonce, self.finder = typed, typed.nonce, MarkFinder(typed.nonce, self.prompt)
 
     @property
     def streams(self) -> tuple[tuple[StreamName, Stream], ...]:
@@ -424,9 +424,9 @@ class Call:
         """Note that it has ended, with this result."""
         self.delivery.end(result)
         if self.request.stdin or self.request.on_output is not None:
-            self.let_go()
+            self.release()
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Drop the callback and the stdin: the command is over."""
         self.mute()
         self.forget_stdin()

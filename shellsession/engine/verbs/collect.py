@@ -17,11 +17,11 @@ from typing import Final, Literal
 
 from ...models import Stream as StreamName
 from ..bash.shell import Shell
-from ..io.control import fresh_nonce
+from ..io.nonce import fresh_nonce
 from ..io.streams import CHUNK, SMALL, Stream
 from ..io.threads import SOON, Steps, Wait
 from ..kernel.activity import at_terminal
-from ..wire import Framer, mark_line
+from ..wire import MarkFinder, mark_line
 from .call import LOOK_PLAIN, LOOK_TERMINAL, Call, Reader
 
 What = Literal["mark", "dead", "timed_out", "idle", "input", "overflow", "output", "interrupt"]
@@ -72,7 +72,7 @@ def pump(shell: Shell, call: Call, until: float | None) -> Steps[What]:
 
     Once ``call.ending`` is set, only the mark, the death of bash and the moment ``until`` count.
     """
-    if call.framer.mark is not None:
+    if call.finder.mark is not None:
         return MARK
     now = time.monotonic()
     control = shell.control.fd
@@ -84,8 +84,8 @@ def pump(shell: Shell, call: Call, until: float | None) -> Steps[What]:
         if time.monotonic() >= quick:  # endless output on the control socket must not defeat the deadline
             break
     while True:
-        urgent, output = _listening(shell, call, now)
-        ready = yield Wait(urgent, _wake(call, until, now), output=output)
+        urgent, output = _descriptors(shell, call, now)
+        ready = yield Wait(urgent, _next_moment(call, until, now), output=output)
         shell.refuse_forked()
         now = time.monotonic()
         if ready:
@@ -109,18 +109,18 @@ def pump(shell: Shell, call: Call, until: float | None) -> Steps[What]:
 
 
 def _read_control(shell: Shell, call: Call) -> bool:
-    return take_words(shell, call, shell.control.receive())
+    return take_message(shell, call, shell.control.receive())
 
 
-def take_words(shell: Shell, call: Call, data: bytes | None) -> bool:
-    """Process what was read from the control socket. Returns True once the mark is complete."""
+def take_message(shell: Shell, call: Call, data: bytes | None) -> bool:
+    """Process what ``ControlSocket.receive`` has returned. Returns True once the mark is complete."""
     if data:
-        call.framer.feed(data, shell.control.is_bash)
+        call.finder.feed(data, shell.control.is_bash)
     if data == b"":
         call.control_closed = True
-    elif data and (mark := call.framer.mark) is not None:
+    elif data and (mark := call.finder.mark) is not None:
         # If we asked for the mark again while it was on its way, bash has yet to read the lines of those questions.
-        call.stolen = shell.control.lines_taken(mark) > _LINES_PER_QUESTION * call.idle_looks
+        call.stolen = shell.control.note_mark(mark) > _LINES_PER_QUESTION * call.mark_requests
         return True
     return False
 
@@ -134,7 +134,7 @@ def _read_own_stdout(shell: Shell, call: Call, now: float) -> None:
         call.last_output = now
 
 
-def _listening(shell: Shell, call: Call, now: float) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _descriptors(shell: Shell, call: Call, now: float) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the urgent descriptors (mark, end of bash, wake-up) and those of the output."""
     fds = [] if call.control_closed else [shell.control.fd]
     if shell.pidfd >= 0:
@@ -148,17 +148,17 @@ def _listening(shell: Shell, call: Call, now: float) -> tuple[tuple[int, ...], t
 
 def open_streams(call: Call, now: float) -> list[int]:
     """Return the descriptors of the streams that may be read now."""
-    if call.hung and now >= call.hung_until:
-        call.hung = frozenset()
-    return [] if call.paused else [stream.fd for _, stream in call.streams if stream.fd not in call.hung]
+    if call.hung_up and now >= call.hung_up_until:
+        call.hung_up = frozenset()
+    return [] if call.paused else [stream.fd for _, stream in call.streams if stream.fd not in call.hung_up]
 
 
-def _wake(call: Call, until: float | None, now: float) -> float:
+def _next_moment(call: Call, until: float | None, now: float) -> float:
     moment = min(call.look_at, call.idle_at)
     if until is not None:
         moment = min(moment, until)
-    if call.hung:
-        moment = min(moment, call.hung_until)
+    if call.hung_up:
+        moment = min(moment, call.hung_up_until)
     return moment
 
 
@@ -166,7 +166,7 @@ def read_streams(shell: Shell, call: Call, now: float | None = None) -> None:
     """Read what all streams have now; at most one portion of each, so that endless output does not block here."""
     now = time.monotonic() if now is None else now
     for name, stream in call.streams:
-        if call.paused or stream.fd in call.hung:
+        if call.paused or stream.fd in call.hung_up:
             continue
         pieces, taken = list[bytes](), 0
         while taken < _PORTION and (data := stream.read()):
@@ -175,13 +175,13 @@ def read_streams(shell: Shell, call: Call, now: float | None = None) -> None:
             if len(data) < _FULL:
                 break
         if pieces:  # a terminal gives 4 KiB at a time: a callback gets all of them together
-            deliver(call, name, stream is shell.terminal, b"".join(pieces), now)
+            add_output(call, name, stream is shell.terminal, b"".join(pieces), now)
         if data == b"":
-            call.hung |= {stream.fd}
-            call.hung_until = now + _HUNG_PAUSE
+            call.hung_up |= {stream.fd}
+            call.hung_up_until = now + _HUNG_PAUSE
 
 
-def deliver(call: Call, name: StreamName, from_terminal: bool, data: bytes, now: float) -> None:
+def add_output(call: Call, name: StreamName, from_terminal: bool, data: bytes, now: float) -> None:
     """Add data from one of the command's streams to its output."""
     # The output of a call with pipes has no place for what a program prints to the terminal. That of a call with a
     # terminal shows what a person would see.
@@ -195,7 +195,7 @@ def drain(shell: Shell, call: Call) -> list[tuple[StreamName, Stream]]:
     All that was written before the mark can be read by now.
     """
     held: list[tuple[StreamName, Stream]] = []
-    events = shell.streams.glance()
+    events = shell.streams.events()
     if shell.own_stdout in events:
         _read_own_stdout(shell, call, call.last_output)
     for name, stream in call.streams:
@@ -209,7 +209,7 @@ def drain(shell: Shell, call: Call) -> list[tuple[StreamName, Stream]]:
 
 def held_files(shell: Shell, call: Call) -> set[tuple[int, int]]:
     """Return device and inode of each stream that a process still holds, except the controlling terminal."""
-    events = shell.streams.glance()
+    events = shell.streams.events()
     streams = (stream for _, stream in call.streams if stream is not shell.terminal)
     return {stream.identity for stream in streams if not events.get(stream.fd, 0) & select.POLLHUP}
 
@@ -219,7 +219,7 @@ def _drain_one(shell: Shell, call: Call, name: StreamName, stream: Stream) -> bo
     taken = 0
     while taken < _DRAIN_MAX and (data := stream.read(SMALL if taken < SMALL else CHUNK)):
         taken += len(data)
-        deliver(call, name, stream is shell.terminal, data, call.last_output)
+        add_output(call, name, stream is shell.terminal, data, call.last_output)
     return data != b""
 
 
@@ -250,7 +250,7 @@ def _look(shell: Shell, call: Call, now: float) -> What | None:
     if call.ending is None and silent >= first and _wants_input(shell, call, silent):
         if not call.control_closed and _read_control(shell, call):  # that was bash, returning to its prompt
             return MARK
-        call.hung = frozenset()  # bash may have opened a stream only now, to print its question there
+        call.hung_up = frozenset()  # bash may have opened a stream only now, to print its question there
         read_streams(shell, call, now)  # the question may have come since we waited
         return INPUT
     return None
@@ -261,10 +261,10 @@ def _ask_for_mark_again(shell: Shell, call: Call) -> What | None:
 
     If two questions bring no mark, kill the shell.
     """
-    call.idle_looks += 1
+    call.mark_requests += 1
     call.look_at = time.monotonic() + LOOK_PLAIN
-    if call.idle_looks <= _QUESTIONS:
-        shell.control.send(mark_line(call.framer.nonce))
+    if call.mark_requests <= _QUESTIONS:
+        shell.control.send(mark_line(call.finder.nonce))
     else:
         call.reason = BROKEN
         call.note_killed([shell.pid])
@@ -273,13 +273,20 @@ def _ask_for_mark_again(shell: Shell, call: Call) -> What | None:
 
 
 def _wants_input(shell: Shell, call: Call, silent: float) -> bool:
-    terminal = shell.terminal.path.decode()
-    # No input can be typed at the terminal that is the command's stdout.
-    others = [stream.path.decode() for _, stream in call.streams if stream.modes]
+    """Return whether the command waits for input from the terminal. ``silent``: for so long it has printed nothing."""
     # Check this first. A process that we see reading may have been woken by this input already; if we checked
     # afterwards, it might have read it by then.
     if call.terminal and shell.keyboard.has_input():
         return False  # typed and not read yet, so the command will continue
+    seen = _seen_at_terminal(shell, call)
+    return _reads(call, seen) or (silent >= _POLL_SILENCE and _polls_for_input(shell, call, seen))
+
+
+def _seen_at_terminal(shell: Shell, call: Call) -> dict[int, str]:
+    """Return what bash and the processes of the command do at the terminal, as ``at_terminal`` names it."""
+    terminal = shell.terminal.path.decode()
+    # No input can be typed at the terminal that is the command's stdout.
+    others = [stream.path.decode() for _, stream in call.streams if stream.is_terminal]
     pids = [shell.pid, *shell.family.newer(call.older)]
     seen = {pid: at_terminal(pid, terminal, others) for pid in pids}
     # A process may also read bash's own input, which never has anything for it. One case is a trap's command after
@@ -288,7 +295,11 @@ def _wants_input(shell: Shell, call: Call, silent: float) -> bool:
     at_ours = {pid for pid in pids if at_terminal(pid, terminal, ours) == "reads"}
     if shell.idle():
         at_ours.discard(shell.pid)
-    seen.update(dict.fromkeys(at_ours, "reads"))
+    return seen | dict.fromkeys(at_ours, "reads")
+
+
+def _reads(call: Call, seen: dict[int, str]) -> bool:
+    """Return whether a process of the command reads the terminal."""
     # If the command was given the terminal, its background processes may be stopped at it. Otherwise nothing may read
     # it at all, and a stopped process counts as well.
     wanting = ("reads",) if call.terminal else ("reads", "stopped")
@@ -299,7 +310,12 @@ def _wants_input(shell: Shell, call: Call, silent: float) -> bool:
         return True
     if readers:
         call.look_every, call.look_at = LOOK_PLAIN, time.monotonic() + LOOK_PLAIN
-    if silent < _POLL_SILENCE or not ({"polls", "hidden"} & set(seen.values())):
+    return False
+
+
+def _polls_for_input(shell: Shell, call: Call, seen: dict[int, str]) -> bool:
+    """Return whether a process that polls the terminal, or hides what it does, probably waits for input there."""
+    if not {"polls", "hidden"} & set(seen.values()):
         return False
     if shell.keyboard.modes() != call.modes:  # it has switched echo or line mode off, so it asks for input
         return True
@@ -310,16 +326,16 @@ def _wants_input(shell: Shell, call: Call, silent: float) -> bool:
 
 def ask(shell: Shell, line: bytes, patience: float = 1.0) -> Steps[bytes | None]:
     """Make an idle bash run ``line``. Returns what bash printed, or None if it gave no mark within ``patience``."""
-    framer = Framer(fresh_nonce(), shell.prompt)
-    shell.control.send(b"\n" + line + mark_line(framer.nonce))
+    finder = MarkFinder(fresh_nonce(), shell.prompt)
+    shell.control.send(b"\n" + line + mark_line(finder.nonce))
     shell.continue_stopped()
     until = time.monotonic() + patience
-    while framer.mark is None:
-        data = shell.control.read(framer) if (yield Wait((shell.control.fd,), until)) else b""
-        if data == b"" or (framer.mark is None and time.monotonic() >= until):
+    while finder.mark is None:
+        data = shell.control.read(finder) if (yield Wait((shell.control.fd,), until)) else b""
+        if data == b"" or (finder.mark is None and time.monotonic() >= until):
             return None
-    shell.control.lines_taken(framer.mark)
-    return framer.noise_without_prompts
+    shell.control.note_mark(finder.mark)
+    return finder.noise_without_prompts
 
 
 class UnattendedReader:
@@ -327,7 +343,7 @@ class UnattendedReader:
 
     def __init__(self, call: Call, terminal: Stream, reader: Reader) -> None:
         self._call, self._terminal, self._reader = call, terminal, reader
-        self._lock = threading.RLock()  # reentrant: see background.Drainer
+        self._lock = threading.RLock()  # reentrant: see drainer.Drainer
         self.stopped = False
         self.thread = 0  # the thread that runs the callback now; it cannot use the session
         self._reads = [(stream.fd, partial(self._read, name, stream)) for name, stream in call.streams]
@@ -346,7 +362,7 @@ class UnattendedReader:
             if data:
                 self.thread = threading.get_ident()
                 try:
-                    deliver(self._call, name, stream is self._terminal, data, time.monotonic())
+                    add_output(self._call, name, stream is self._terminal, data, time.monotonic())
                 except BaseException as error:
                     # The callback failed. The next verb raises the exception in the caller's own thread.
                     self._call.mute()

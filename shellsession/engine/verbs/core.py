@@ -17,8 +17,8 @@ from ...options import Options
 from ..bash.outputs import Outputs
 from ..bash.shell import Shell
 from ..bash.spawn import environment
-from ..io.background import DRAINER
-from ..io.control import fresh_nonce
+from ..io.drainer import DRAINER
+from ..io.nonce import fresh_nonce
 from ..kernel import proc
 from ..wire import names_builtins, runs_unseen
 from .call import Call, Job, Reader
@@ -27,11 +27,10 @@ from .delivery import DELIVERED, Delivery
 
 # A DEBUG trap, or a file that may have one.
 _MAY_DEBUG: Final = (b"debug", b"source", b". ")
-# When to check that the name which runs a text is still the builtin: once after a text that runs code which it does not
-# show, and always after a text that names the builtins.
+# When to check that the name which runs a text is still the builtin.
 NEVER: Final = 0
-ONCE: Final = 1
-ALWAYS: Final = 2
+ONCE: Final = 1  # before the next text, as the last one has run code that it does not show
+ALWAYS: Final = 2  # from now on, as a text has named the builtins
 # How many seconds the end of a session waits for a callback.
 _CALLBACK_PATIENCE: Final = 1.0
 
@@ -60,7 +59,7 @@ class Core:
         self.forget_fd: Callable[[int], None] = lambda fd: None  # before a descriptor gets another reader
         self.on_close: Callable[[], None] = lambda: None
         self.callback_tasks: set[object] = set()  # tasks in an awaited callback of a running command
-        self.unattended: UnattendedReader | None = None  # reads a command that was handed back, between two verbs
+        self.unattended_reader: UnattendedReader | None = None  # between two verbs, of a command that was handed back
         self.attended: Call | None = None  # the command that the current verb waits on
         self.interrupt_requested = False  # another thread wants the next attended command ended
         self.idle_since = time.monotonic()  # when the last command ended
@@ -73,12 +72,14 @@ class Core:
         self.setter = b"s" + fresh_nonce()[:8]  # the name of the function that sets `$?` (see Frame)
         self.had_children = False  # bash had children when the last command ended; an idle bash gets no new ones
         self.left: Mapping[int, int] = {}  # what commands had left running by then (see Family.present)
-        self.guard = ONCE  # when to check the name that runs a text
+        self.guard = ONCE  # when to check that the name which runs a text is still the builtin
         self.spelling = 0  # that name: an index into wire.SPELLINGS
         self.prompt_speaks = False  # something prints at the prompt: PROMPT_COMMAND, a DEBUG trap, `set -x`
         self.errexit = False  # `set -e` is on
         self.echoes = False  # `set -x`, `-v` or `-T` is on
-        self.traced = False  # `set -x`, `-v` or a DEBUG trap would print our words in a group; set if a trap may run
+        # `set -x`, `-v` or a DEBUG trap is on. They would print our words in a group, so the next command gets none.
+        # Asked only where it could get one.
+        self.traced = False
         self.trapping = False  # a command of this shell has named traps: later ones may run them
         self.debugging = False  # such a command may have set a DEBUG trap
         self.functions_trap = False  # `set -T` is on: a function of ours would run the user's RETURN trap
@@ -113,8 +114,8 @@ class Core:
     def go_on(self, call: Call, fault: BaseException | None = None) -> None:
         """Read the output again. ``fault``: what the callback raised; the next verb raises it."""
         call.paused, call.fault, call.last_output = False, call.fault or fault, time.monotonic()
-        if self.unattended is not None:
-            self.unattended.read_on()
+        if self.unattended_reader is not None:
+            self.unattended_reader.read_on()
         if self.shell is not None:
             self.shell.wake()
 
@@ -142,13 +143,13 @@ class Core:
         Returns False if a callback still runs at the moment ``until``. The end of the session waits for a callback only
         briefly: it may be the end of the program.
         """
-        if (reader := self.unattended) is not None:
+        if (reader := self.unattended_reader) is not None:
             if not reader.stop(time.monotonic() + _CALLBACK_PATIENCE if self.closed else until):
                 if not self.closed:
                     return False
                 reader.abandon()
-            if self.unattended is reader:  # otherwise another verb has begun and ended meanwhile
-                self.unattended = None
+            if self.unattended_reader is reader:  # otherwise another verb has begun and ended meanwhile
+                self.unattended_reader = None
         return True
 
     def leave_unattended(self) -> None:
@@ -157,12 +158,12 @@ class Core:
         If the verb never began, the old reader still runs. A command whose output a consumer iterates over has none.
         """
         call, shell = self.handed_back, self.shell
-        if self.unattended is not None and not self.unattended.stopped:
+        if self.unattended_reader is not None and not self.unattended_reader.stopped:
             return
         if call is not None and shell is not None and call.pieces is None:
             for _, stream in call.streams:
                 self.forget_fd(stream.fd)
-            self.unattended = reader = UnattendedReader(call, shell.terminal, self.reader)
+            self.unattended_reader = reader = UnattendedReader(call, shell.terminal, self.reader)
             # Stored first: if Ctrl-C came in between, an unknown reader would read the output of the next command.
             reader.read_on()
 
@@ -278,7 +279,7 @@ class Core:
 
     def disown(self) -> None:
         """In a forked child: give up the shell, so that every verb refuses. The parent's descriptors stay open."""
-        self.is_parents, self.unattended = True, None
+        self.is_parents, self.unattended_reader = True, None
         if (shell := self.shell) is not None:
             shell.is_parents = True
             self.parents_shell, self.shell = shell, None

@@ -19,7 +19,7 @@ from typing import Final, Literal
 
 from ...errors import NotRunning
 from ...models import Result
-from ..io.output import counted
+from ..io.output import without_output
 
 State = Literal["pending", "ended", "delivered"]
 PENDING: Final = "pending"
@@ -92,7 +92,7 @@ class Delivery:
             if not missed.runs_on:
                 result = missed
             else:  # where one client after the other misses its piece, the last piece is kept, or they would pile up
-                result = joined(counted(missed) if missed_by and result.runs_on else missed, result)
+                result = joined(without_output(missed) if missed_by and result.runs_on else missed, result)
         self._missed, self._missed_by = (result, missed_by) if missed_by else (None, "")
         if not result.runs_on:
             self.state, self.result, self.handed_back = ENDED if missed_by else DELIVERED, result, False
@@ -112,9 +112,9 @@ class Delivery:
     def forget_output(self) -> None:
         """Keep of its results how they ended, and how many bytes they had."""
         if self.result is not None:
-            self.result = counted(self.result)
+            self.result = without_output(self.result)
         if self._missed is not None:
-            self._missed = counted(self._missed)
+            self._missed = without_output(self._missed)
 
     def without_output(self) -> Delivery:
         """A copy that keeps no output."""

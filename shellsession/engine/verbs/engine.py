@@ -25,18 +25,19 @@ from ...errors import (
     StartupFailed,
 )
 from ...models import OnTimeout, Outcome, Request, Result, Stream
-from ..bash.shell import Shell
-from ..bash.spawn import directory, handshake, spawn
+from ..bash.shell import READY, Shell
+from ..bash.spawn import first_directory, handshake, spawn
 from ..io.streams import FULL_PAUSE
 from ..io.threads import Steps, T
 from ..kernel import proc
 from ..kernel.signals import signals_deferred
-from . import collect, ending, submit
+from . import collect, ending, shell_end, submit
 from .call import LOOK_TERMINAL, Call, Typed
 from .collect import DEAD, IDLE, INPUT, INTERRUPT, MARK, OUTPUT, OVERFLOW, TIMED_OUT
 from .core import Core
-from .ending import HandedBack, announced, said_of, startup_failure
 from .ordinary import Ordinary
+from .results import HandedBack, answer, loss_report, startup_failure
+from .substitutions import wait_for_end
 
 _ENDINGS: Final[dict[str, tuple[Outcome, str]]] = {
     TIMED_OUT: ("timed_out", "the time limit passed"),
@@ -48,8 +49,8 @@ _ENDINGS: Final[dict[str, tuple[Outcome, str]]] = {
 }
 
 
-def guarded(core: Core, steps: Steps[T]) -> Steps[T]:
-    """Run the steps, and end the command if they raise (Ctrl-C, a cancelled task, a callback that fails)."""
+def end_on_error(core: Core, steps: Steps[T]) -> Steps[T]:
+    """Run the steps. If they raise (Ctrl-C, a cancelled task, a callback that fails), end the command."""
     shell = core.shell
     try:
         return (yield from steps)
@@ -64,7 +65,7 @@ def guarded(core: Core, steps: Steps[T]) -> Steps[T]:
 def give_up(core: Core, shell: Shell | None) -> None:
     """Kill the shell in which the steps were waiting when they were closed. A closed generator cannot wait."""
     if core.shell is shell:  # garbage collection may close them much later, when the session has another shell
-        ending.abandon(core)
+        shell_end.abandon(core)
 
 
 def end_what_runs(core: Core) -> Steps[None]:
@@ -76,7 +77,7 @@ def end_what_runs(core: Core) -> Steps[None]:
         assert call is not None
         call.ending = call.ending or "interrupted"
         call.mute()
-        yield from ending.or_abandon(core, ending.interrupt(core, call))
+        yield from shell_end.or_abandon(core, ending.interrupt(core, call))
 
 
 def attend(
@@ -99,15 +100,15 @@ def attend(
             shell.wake()
         what = yield from collect.pump(shell, call, until)
         if what == MARK:
-            if not submit.is_plain(call) and (yield from submit.must_retype(core, call)):
+            if not submit.ran_beyond_doubt(call) and (yield from submit.must_retype(core, call)):
                 continue
             core.had_children = shell.family.has_children()
             if core.had_children:
-                what = yield from ending.wait_for_end(shell, call, until)
+                what = yield from wait_for_end(shell, call, until)
         if what == MARK:
             return (yield from ending.finish(core, shell, call))
         if what == DEAD:
-            return (yield from ending.shell_died(core, call))
+            return (yield from shell_end.shell_died(core, call))
         break
     outcome, reason = _ENDINGS[what]
     policy = on_timeout or call.request.on_timeout
@@ -120,7 +121,7 @@ def attend(
     call.ending, call.reason = ("interrupted" if what == INPUT else outcome), reason
     call.delivery.withdraw()
     if policy == "kill" and what in (TIMED_OUT, IDLE):
-        return (yield from ending.kill_shell(core, call))
+        return (yield from shell_end.kill_shell(core, call))
     return (yield from ending.interrupt(core, call))
 
 
@@ -153,13 +154,13 @@ class Engine(Core):
             yield from handshake(shell, self.options.tty, self.refuse_closed)
             for text in self.options.startup:
                 yield from self._prepare(text)
-            self.status, shell.lost, shell.in_hand = 0, False, False
+            self.status, shell.phase = 0, READY
         except GeneratorExit:
-            ending.abandon(self)
+            shell_end.abandon(self)
             raise
         except BaseException as error:
             if self.shell is not None:
-                yield from ending.or_abandon(self, ending.destroy(self))
+                yield from shell_end.or_abandon(self, shell_end.destroy(self))
             if isinstance(error, ShellUnavailable) and self.closed:
                 raise SessionClosed(IS_CLOSED) from error
             if isinstance(error, ShellUnavailable):
@@ -178,7 +179,7 @@ class Engine(Core):
         request = Request(text, tty=False, timeout=self.options.timeout)
         self.note_traps(request)
         call = self.last = submit.start(self, self.live(), request)
-        came = yield from guarded(self, attend(self, call, call.until))
+        came = yield from end_on_error(self, attend(self, call, call.until))
         if call.ending is None:  # a thread that waits gets this result only if it has ended the startup command itself
             self.attended = None
         assert isinstance(came, Result)  # a command without the terminal is not handed back here
@@ -204,7 +205,7 @@ class Engine(Core):
             else:
                 call = yield from self._begin(request)
             came = call.delivery.result or (yield from attend(self, call, call.until))
-            result = said_of(self, call, came)
+            result = answer(self, call, came)
             self._ordinary = Ordinary.after(self, call, ordinary)
             return result
         except GeneratorExit:
@@ -217,7 +218,7 @@ class Engine(Core):
     def follow(self, request: Request) -> Steps[Call]:
         """Start a command whose caller takes the output piece by piece, with ``next_pieces``."""
         yield from self._ready()
-        call = yield from guarded(self, self._begin(request))
+        call = yield from end_on_error(self, self._begin(request))
         call.pieces = []
         if call.delivery.result is None:
             call.delivery.hand_back()
@@ -232,7 +233,7 @@ class Engine(Core):
             return
         call.following, call.has_output = True, False
         try:
-            yield from guarded(self, attend(self, call, until, on_timeout))
+            yield from end_on_error(self, attend(self, call, until, on_timeout))
         finally:
             call.following = False
 
@@ -246,7 +247,7 @@ class Engine(Core):
         """End a command whose consumer has left, unless it has ended already or is being ended."""
         call.delivery.abandon()
         if call.delivery.runs_on and not self.closed:
-            yield from guarded(self, self._interrupt(call))
+            yield from end_on_error(self, self._interrupt(call))
 
     def _drop_left(self) -> Steps[None]:
         """End a command whose consumer has left. With asyncio that does not show when it happens."""
@@ -267,10 +268,10 @@ class Engine(Core):
         self.abandon_last()
         self.unread = b""
         if shell.busy:  # an exception interrupted the last command where it could not be ended
-            ending.abandon(self)
-        is_gone = shell.lost or not shell.is_ready(self.terminal_job is None)
+            shell_end.abandon(self)
+        is_gone = shell.phase != READY or not shell.prepare(self.terminal_job is None)
         if self.kill_reason:  # checked after the shell: another thread sets the reason first, then kills it
-            ending.abandon(self)
+            shell_end.abandon(self)
             self._yield_to_restart()
         lost, self.lost = None if self.lost is None else self.lost.loss, None
         if lost is None and not is_gone:
@@ -281,13 +282,13 @@ class Engine(Core):
         call.not_run = True
         call.reason = GONE
         if lost is None:
-            yield from ending.shell_died(self, call)
+            yield from shell_end.shell_died(self, call)
         else:
-            call.end(announced(lost, call.id))
+            call.end(loss_report(lost, call.id))
         return call
 
     def _wait(self, call: Call, until: float | None) -> Steps[Result]:
-        return said_of(self, call, call.delivery.result or (yield from attend(self, call, until, "yield")))
+        return answer(self, call, call.delivery.result or (yield from attend(self, call, until, "yield")))
 
     # -- a command that was handed back
 
@@ -295,7 +296,7 @@ class Engine(Core):
         """Wait until the running command ends or waits for input, or until the moment passes."""
         yield from self._drop_left()
         call = self.running("wait for", ended_too=True)
-        return (yield from guarded(self, self._wait(call, until)))
+        return (yield from end_on_error(self, self._wait(call, until)))
 
     def poll(self) -> Steps[Result]:
         """Return the output since the last result, without waiting."""
@@ -314,7 +315,7 @@ class Engine(Core):
         call = self.running("send to")
         if not call.terminal:
             raise InvalidRequest("the running command was not given the terminal: run it with stdin=TTY")
-        yield from guarded(self, self._type(call, data, until))
+        yield from end_on_error(self, self._type(call, data, until))
         call.look_every, call.look_at = LOOK_TERMINAL, time.monotonic() + LOOK_TERMINAL
 
     def _type(self, call: Call, data: bytes, until: float | None) -> Steps[None]:
@@ -336,7 +337,7 @@ class Engine(Core):
         call = self.running("interrupt", ended_too=True)
         # An earlier wait on it may have ended it already.
         if call.delivery.runs_on:
-            yield from guarded(self, self._interrupt(call))
+            yield from end_on_error(self, self._interrupt(call))
         return call.delivery.deliver()
 
     def _interrupt(self, call: Call) -> Steps[None]:
@@ -350,12 +351,12 @@ class Engine(Core):
     def refuse_restart(self) -> None:
         """Raise if no new shell can start. A restart calls this first: the old shell is better than none."""
         self.refuse_closed()
-        directory(self.options.cwd)  # raises if it is gone meanwhile
+        first_directory(self.options.cwd)  # raises if it is gone meanwhile
 
     def restart(self) -> Steps[None]:
         """Start a new bash with the first directory and environment, and run the startup commands again."""
         self.kill_reason = ""
-        yield from ending.or_abandon(self, ending.shut_down(self, RESTARTED))
+        yield from shell_end.or_abandon(self, shell_end.shut_down(self, RESTARTED))
         self.lost = None  # no need to report a lost shell to a caller that asks for a restart
         yield from self.open()
 
@@ -363,7 +364,7 @@ class Engine(Core):
         """End everything that belongs to the session. Nothing is left when this returns."""
         self.closed = True
         try:
-            yield from ending.or_abandon(self, ending.shut_down(self, CLOSED))
+            yield from shell_end.or_abandon(self, shell_end.shut_down(self, CLOSED))
         finally:
             self.outputs.close()
 
@@ -393,7 +394,7 @@ class Engine(Core):
 
         It must not use ``shell.dead``, which reaps bash: the exit status is for the thread that is in a verb.
         """
-        shell, reader = self.shell, self.unattended
+        shell, reader = self.shell, self.unattended_reader
         if shell is None or call.pieces is not None or call.paused or (reader is not None and reader.thread):
             return False
         if not proc.alive(shell.pid):

@@ -30,7 +30,7 @@ def glimpse(engine: Engine, until: float | None) -> Steps[tuple[bytes, bool]]:
 
 
 def late(patterns: Any, exact: bool) -> int:
-    """Do what ``expect`` does at its timeout: the moment has passed before it could begin."""
+    """Do what ``expect`` does at its timeout, as the moment has passed before it could begin."""
     index: int = Dialogue().expecter(patterns, exact).timeout()
     return index
 
@@ -50,6 +50,6 @@ def expect(engine: Engine, patterns: Any, until: float | None, exact: bool) -> S
         seen, ended = yield from glimpse(engine, until)
         index = call.dialogue.search(expecter, seen)
         if index is None and not ended and until is not None and time.monotonic() >= until:
-            late: int = expecter.timeout()
-            return late
+            passed: int = expecter.timeout()
+            return passed
     return index

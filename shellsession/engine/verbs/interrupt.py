@@ -38,9 +38,9 @@ _GET_SIGNAL, _GET_SYSCALL = 0x4202, 0x420E  # the second since Linux 5.3
 _TELL_SYSCALLS: Final = 1  # PTRACE_O_TRACESYSGOOD
 _OTHER, ENTRY, EXIT = 0, 1, 2  # where a process has stopped, as _GET_SYSCALL reports it
 _EVENT: Final = 128  # PTRACE_EVENT_STOP: a stop with no signal to deliver
-# The kernel's numbers of wait4, rt_sigaction and ioctl (asm/unistd_64.h, asm-generic/unistd.h). On other machines
-# nothing is traced.
-_WAIT, SET_HANDLER, _TAKE = {
+# The kernel's numbers of wait4, rt_sigaction and ioctl, with which bash takes the terminal back (asm/unistd_64.h,
+# asm-generic/unistd.h). On other machines nothing is traced.
+_WAIT4, SET_HANDLER, _IOCTL = {
     "x86_64": (61, 13, 16),
     "aarch64": (260, 134, 29),
 }.get(os.uname().machine, (None, None, None))
@@ -81,7 +81,7 @@ def _waits(pid: int) -> bool:
     A SIGCHLD handler in wait4 does not count: it passes WNOHANG.
     """
     call = activity.system_call(pid)
-    return call[:1] == (_WAIT,) and not call[3] & os.WNOHANG
+    return call[:1] == (_WAIT4,) and not call[3] & os.WNOHANG
 
 
 def sets_handler(pid: int) -> bool:
@@ -100,19 +100,19 @@ def _run_past_wait(pid: int) -> Steps[None]:
     """
     setting, restores = sets_handler(pid), False
     for _ in range(_STOPS):
-        if not (yield from _stops(pid)):
+        if not (yield from _wait_for_stop(pid)):
             return
         what, number, first = stopped_at(pid)
-        if (what == EXIT and restores) or (what, number) == (ENTRY, _TAKE):
+        if (what == EXIT and restores) or (what, number) == (ENTRY, _IOCTL):
             return
         if what == ENTRY:
-            if setting and number != _WAIT:
+            if setting and number != _WAIT4:
                 return
             setting, restores = False, number == SET_HANDLER and first == signal.SIGINT
-        go_on(pid)
+        continue_traced(pid)
 
 
-def _stops(pid: int) -> Steps[bool]:
+def _wait_for_stop(pid: int) -> Steps[bool]:
     """Wait until the traced process stops. False: it sleeps, or has ended."""
     until = time.monotonic() + _PATIENCE
     polls = 0
@@ -148,7 +148,7 @@ def _is_possible() -> bool:
     thread that calls ptrace, so a copy of this thread tries it first. A handler of SIGCHLD rules tracing out as well:
     if it waits for any child, it also gets the stops of the traced one, which it does not expect.
     """
-    if _WAIT is None or callable(signal.getsignal(signal.SIGCHLD)):
+    if _WAIT4 is None or callable(signal.getsignal(signal.SIGCHLD)):
         return False
     filters = proc.filters()
     return not filters or _survives(threading.get_native_id(), filters)
@@ -172,7 +172,7 @@ def stopped_at(pid: int) -> tuple[int, int, int]:
     return what, value, argument
 
 
-def go_on(pid: int) -> None:
+def continue_traced(pid: int) -> None:
     """Let a traced process run to its next stop, and deliver the signal that was about to reach it."""
     _trace(_SYSCALL, pid, 0, _signal(pid))
 
@@ -304,9 +304,9 @@ class Escalation:
         return None
 
     def _round(self, number: signal.Signals, patience: float) -> Steps[What | None]:
-        """Interrupt what the command has started.
+        """Interrupt what the command has started, then the shells above it, then bash.
 
-        ``number`` goes to processes that were interrupted before, and to those that ignore SIGINT.
+        ``number`` goes to programs that were interrupted before, and to those that live on after SIGINT.
         """
         begun = time.monotonic()
         if (what := (yield from self._stop_bash())) in (MARK, DEAD):
@@ -314,15 +314,15 @@ class Escalation:
         self._call.look_at = math.inf  # a check by ``pump`` would make the stopped shell continue
         fresh, known = self._stop_all()
         yield from self._until_stopped()
-        self._end(known, number)
+        self._signal_programs(known, number)
         poll = _FIRST_POLL
-        later = fresh
+        not_interrupted = fresh
         while self._shell.pid in self._held:
-            later = self._end_except_above_shells(later)
+            not_interrupted = self._interrupt_programs(not_interrupted)
             yield from self._interrupt_shells(number)
             now = time.monotonic()
-            if fresh and now >= begun + _GRACE and number != signal.SIGINT:
-                self._end(fresh, number)
+            if fresh and now >= begun + _GRACE and number != signal.SIGINT:  # they live on after their SIGINT
+                self._signal_programs(fresh, number)
                 fresh = []
             if now >= begun + patience and not self._is_dying(now):
                 break
@@ -351,7 +351,7 @@ class Escalation:
         what = yield from collect.pump(shell, call, max(until, time.monotonic() + _ANSWER))
         if what in (MARK, DEAD):
             return what
-        more = PROMPT if call.framer.noise == _LEFT else _TRAP if self._is_at_a_trap() else 0.0
+        more = PROMPT if call.finder.noise == _LEFT else _TRAP if self._is_at_a_trap() else 0.0
         return (yield from collect.pump(shell, call, time.monotonic() + more))
 
     def _is_at_a_trap(self) -> bool:
@@ -390,9 +390,9 @@ class Escalation:
     def _stop_all(self) -> tuple[list[int], list[int]]:
         """Stop everything first, so that the signals arrive as if at once, like a signal to a process group.
 
-        Returns the programs that were not interrupted yet, and those that were. When processes were signalled one after
-        the other, `sleep 100 | cat` sometimes succeeded: cat saw the end of its input before its own signal came, and
-        bash ran the next command.
+        Returns the programs that had no signal of ours yet, and those that had one. When processes were signalled one
+        after the other, `sleep 100 | cat` sometimes succeeded: cat saw the end of its input before its own signal came,
+        and bash ran the next command.
         """
         shell, call = self._shell, self._call
         victims: list[int] = []
@@ -434,7 +434,7 @@ class Escalation:
                 self._in_system.add(pid)
         return pid in self._in_system
 
-    def _end_except_above_shells(self, programs: list[int]) -> list[int]:
+    def _interrupt_programs(self, programs: list[int]) -> list[int]:
         """Interrupt the programs that have no held shell below them. Returns the others, for later.
 
         An interrupted `timeout` would let the shell below it continue before that shell is interrupted.
@@ -442,10 +442,11 @@ class Escalation:
         if not programs:
             return []
         above = {pid for shell in self._held for pid in proc.lineage(shell)}
-        self._end([pid for pid in programs if pid not in above], signal.SIGINT)
+        self._signal_programs([pid for pid in programs if pid not in above], signal.SIGINT)
         return [pid for pid in programs if pid in above]
 
-    def _end(self, programs: list[int], number: signal.Signals) -> None:
+    def _signal_programs(self, programs: list[int], number: signal.Signals) -> None:
+        """Send the signal to stopped programs, and let them continue."""
         if not programs:
             return
         signalled = kill(programs[::-1], number)
@@ -484,7 +485,7 @@ class Escalation:
         children = [proc.alive(child) for child in proc.children(pid)]
         obeys = pid in self._in_system or not activity.ignores(pid, signal.SIGINT)  # after its child has ended
         if pid != self._shell.pid and not obeys and not any(children):
-            self._end([pid], signal.SIGKILL)  # it would continue
+            self._signal_programs([pid], signal.SIGKILL)  # it would continue
         elif (children and all(children)) or not (yield from interrupt_after_child(pid)):
             self._signal(pid, signal.SIGINT)
             self._signal(pid, signal.SIGCONT)

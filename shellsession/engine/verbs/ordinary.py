@@ -1,7 +1,7 @@
 """The fast path for ordinary commands: it types, waits for and reads a command in one short piece.
 
 The text and the options of an ordinary command change nothing about how the next one is typed, and nothing about its
-bash is unusual. All other commands take the general path (``submit``, ``verbs.attend``, ``ending``). So does a command
+bash is unusual. All other commands take the general path (``submit``, ``engine.attend``, ``ending``). So does a command
 that turns out to be unusual at its mark, with all that was read of it. Both paths type the same words and read the same
 mark.
 """
@@ -14,13 +14,13 @@ from select import POLLHUP, POLLIN
 from typing import Final, NamedTuple, Self
 
 from ...models import OPTIONS, Request, Result, Stream as StreamName, exited
-from ..bash.shell import Shell
-from ..io.control import fresh_nonce
+from ..bash.shell import READY, Shell
+from ..io.nonce import fresh_nonce
 from ..io.streams import SMALL, Stream
 from ..io.threads import SOON, Wait
 from ..wire import LONG_READS, READ_MAX, SECRET, UNUSUAL, plain_mark, quote
 from .call import Call, Typed
-from .collect import QUICK, take_words
+from .collect import QUICK, take_message
 from .core import NEVER, ONCE, Core
 from .delivery import DELIVERED
 from .submit import frame
@@ -62,7 +62,7 @@ class Ordinary:
     @classmethod
     def after(cls, core: Core, call: Call, before: Self | None) -> Self | None:
         """Return the fast path after that call, or None while something about the shell is unusual."""
-        shell, mark = core.shell, call.framer.mark
+        shell, mark = core.shell, call.finder.mark
         if (
             shell is None
             or mark is None
@@ -97,10 +97,10 @@ class Ordinary:
             or core.kill_reason
             or core.interrupt_requested
             or shell.busy
-            or shell.lost
+            or shell.phase != READY
             or len(text) > _LONGEST
             or UNUSUAL.search(text)
-            or not shell.is_ready(True)
+            or not shell.prepare(True)
         ):
             return None
         line = self._lines.get((request.tty, core.status)) or self._learn(core, request.tty)
@@ -108,7 +108,7 @@ class Ordinary:
         if not shell.streams.are_in_place(out, err):
             self._lines.clear()
             return None
-        if out.modes:
+        if out.is_terminal:
             out.restore_modes()
         nonce = fresh_nonce()
         values = (quote(text), nonce[SECRET:], nonce, nonce) if self._guarded else (quote(text), nonce, nonce)
@@ -159,29 +159,29 @@ class Ordinary:
             or mark.thrown
             or mark.doubtful
             or mark.flags != self._flags
-            or mark.line != control.line + control.typed
+            or mark.line != control.last_line + control.lines_sent
             or shell.family.has_children()
         ):
-            take_words(shell, call, said)
+            take_message(shell, call, said)
             return None
         output, is_whole = _drain(shell, line.out, line.err)
         if not is_whole or max(map(len, output)) > call.request.limits.max_output:
-            take_words(shell, call, said)
+            take_message(shell, call, said)
             for name, data in zip(_NAMES, output, strict=True):
                 if data:
                     call.feed(name, data, call.last_output)
             return None
-        control.lines_taken(mark)
+        control.note_mark(mark)
         core.status, shell.busy = mark.status, b""
         duration = time.monotonic() - call.started
-        delivery, result = call.delivery, exited(*output, mark.status, shell.place(mark.cwd), duration, call.id)
+        delivery, result = call.delivery, exited(*output, mark.status, shell.check_cwd(mark.cwd), duration, call.id)
         core.outputs.small.append((call.id, *output))
         delivery.state, delivery.result = DELIVERED, result  # the caller of `run` gets it
         if call.request.on_output is not None:
             for name, data in zip(_NAMES, output, strict=True):
                 if data:
                     call.call_back(name, data)
-            call.let_go()
+            call.release()
         return result
 
 

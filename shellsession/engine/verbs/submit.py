@@ -13,12 +13,23 @@ from typing import Final
 
 from ...models import TTY, Request, Stream as StreamName
 from ..bash.shell import Shell
-from ..io.control import fresh_nonce
+from ..io.nonce import fresh_nonce
 from ..io.output import spills_of
 from ..io.streams import Stream
 from ..io.threads import Steps
 from ..kernel import activity, proc
-from ..wire import READ_MAX, SOURCE, WAYS, Frame, Framer, Mark, from_file, leaving, named_descriptors, quote
+from ..wire import (
+    READ_MAX,
+    SOURCE,
+    SPELLING_COUNT,
+    Frame,
+    Mark,
+    MarkFinder,
+    from_file,
+    leaving,
+    named_descriptors,
+    quote,
+)
 from .call import Call, Typed
 from .collect import BROKEN, STOLEN, ask
 from .core import NEVER, Core
@@ -58,7 +69,7 @@ def start(engine: Core, shell: Shell, request: Request) -> Call:
         shell.control.send(_TO_FOREGROUND)
     try:
         modes = shell.keyboard.cook(request.echo) if terminal else shell.terminal.modes
-        typed = _put(engine, shell, request)
+        typed = _prepare(engine, shell, request)
         call = engine.last = Call(request, typed, older, modes, spills_of(request.limits), shell.prompt)
         _send(shell, typed)
     except BaseException:
@@ -86,8 +97,8 @@ def _send(shell: Shell, typed: Typed) -> None:
     shell.control.send(typed.lines)
 
 
-def _put(engine: Core, shell: Shell, request: Request) -> Typed:
-    """Return how the command is to be typed. The files and streams that bash opens for it exist by then."""
+def _prepare(engine: Core, shell: Shell, request: Request) -> Typed:
+    """Make the files and streams that bash opens for the command, and return how to type it."""
     terminal, nonce = request.stdin is TTY, fresh_nonce()
     for stream in shell.streams.misplaced():
         engine.forget_fd(stream.fd)
@@ -95,7 +106,7 @@ def _put(engine: Core, shell: Shell, request: Request) -> Typed:
         stream.close()
     out = shell.terminal if terminal else shell.streams.get("tty" if request.tty else "out")
     err = None if request.merge_stderr else shell.streams.get("err")
-    if out.modes and not terminal:
+    if out.is_terminal and not terminal:
         out.restore_modes()
     made = frame(engine, shell, request, nonce, out, err)
     for argument, status in _arguments(engine, shell, request):
@@ -107,7 +118,7 @@ def _put(engine: Core, shell: Shell, request: Request) -> Typed:
         streams += (("stderr", err),)
     if not terminal and engine.terminal_job is None:
         streams += (("stdout", shell.terminal),)  # what is written to /dev/tty
-    return Typed(lines, nonce, streams, made.grouped, len(lines) <= shell.control.piece)
+    return Typed(lines, nonce, streams, made.grouped, len(lines) <= shell.control.read_size)
 
 
 def frame(engine: Core, shell: Shell, request: Request, nonce: bytes, out: Stream, err: Stream | None) -> Frame:
@@ -141,7 +152,7 @@ def _arguments(engine: Core, shell: Shell, request: Request) -> Iterator[tuple[b
     """Yield arguments for the text, each with the status to set before it: the best first, the shortest last."""
     text, status = request.command, engine.status
     if b"\\" in text:
-        text = _ended(text)
+        text = _end_last_line(text)
     if engine.spelling == SOURCE:
         yield quote(shell.files.write("text", text)), status
         return
@@ -150,11 +161,8 @@ def _arguments(engine: Core, shell: Shell, request: Request) -> Iterator[tuple[b
     yield from_file(shell.files.write("text", text), text, status, engine.spelling), 0
 
 
-def _ended(text: bytes) -> bytes:
-    """End the last line of the text, as Enter does.
-
-    An interactive bash ends if the text of `eval` ends in a continued line.
-    """
+def _end_last_line(text: bytes) -> bytes:
+    """End a continued last line, as Enter does: an interactive bash ends if the text of `eval` ends in one."""
     if text.endswith(b"\\") and _OPEN_END.search(text):
         text += b"\n"
     return text + b"\n" if text.rstrip(b" \t").endswith(b"\\\n") else text
@@ -169,11 +177,11 @@ def _redirections(shell: Shell, request: Request, out: Stream) -> bytes:
     return b"0<%b 1>%b" % (source, out.word)
 
 
-def is_plain(call: Call) -> bool:
-    """Return whether our line ran beyond doubt."""
-    mark = call.framer.mark
+def ran_beyond_doubt(call: Call) -> bool:
+    """Return whether our own line ran beyond doubt, and the text with it."""
+    mark = call.finder.mark
     assert mark is not None
-    return not (mark.skipped or mark.broken or mark.doubtful or call.stolen or call.framer.has_noise)
+    return not (mark.skipped or mark.broken or mark.doubtful or call.stolen or call.finder.has_noise)
 
 
 def must_retype(engine: Core, call: Call) -> Steps[bool]:
@@ -181,16 +189,16 @@ def must_retype(engine: Core, call: Call) -> Steps[bool]:
 
     Also returns True if the shell can run nothing any more: it is killed, and the caller waits for its end.
     """
-    mark, shell = call.framer.mark, engine.live()
+    mark, shell = call.finder.mark, engine.live()
     assert mark is not None
     if lost := (yield from _why_lost(shell, call, mark)):
         call.reason, call.not_run = lost, lost != BROKEN
         call.note_killed([shell.pid])
         shell.signal(signal.SIGKILL)
-        call.framer = Framer(call.framer.nonce + b"x")  # a mark that is still on its way must not count
+        call.finder = MarkFinder(call.finder.nonce + b"x")  # a mark that is still on its way must not count
         return True
     if mark.skipped:  # the name that runs the text is hidden by a function, or disabled
-        engine.spelling = (engine.spelling + 1) % WAYS
+        engine.spelling = (engine.spelling + 1) % SPELLING_COUNT
     elif not call.begun and _is_something_gone(shell, call):  # our files were removed since we last checked
         for stream in shell.streams:
             engine.forget_fd(stream.fd)
@@ -200,7 +208,7 @@ def must_retype(engine: Core, call: Call) -> Steps[bool]:
     shell.read_own_stdout()  # the guard's `declare` named the function
     call.own_output.take()
     call.retyped += 1
-    typed = _put(engine, shell, call.request)
+    typed = _prepare(engine, shell, call.request)
     call.typed_as(typed)
     _send(shell, typed)
     return True
@@ -220,16 +228,16 @@ def leave_stdin(shell: Shell, call: Call) -> None:
 
 def _why_lost(shell: Shell, call: Call, mark: Mark) -> Steps[str]:
     """Return why the shell can run nothing any more, or "". Unless it is BROKEN, this text did not run either."""
-    if mark.skipped and call.retyped >= WAYS - 1:
+    if mark.skipped and call.retyped >= SPELLING_COUNT - 1:
         return _UNREACHABLE
     if call.stolen and not mark.thrown:  # SIGINT makes bash forget lines that it has read
         # If we asked for the mark a second time, the text may have run, unless bash reads text and mark at once.
-        return STOLEN if call.typed.in_one or not call.idle_looks else BROKEN
-    if mark.broken or (mark.doubtful and call.framer.has_noise and not (yield from _takes_our_words(shell))):
+        return STOLEN if call.typed.in_one or not call.mark_requests else BROKEN
+    if mark.broken or (mark.doubtful and call.finder.has_noise and not (yield from _takes_our_words(shell))):
         return BROKEN
     is_silent = call.stdout.total == call.stderr.total == 0
-    complains = any(map(call.framer.complains_of, (b"/dev/null", *(stream.path for _, stream in call.streams))))
-    return _STARVED if mark.status == 1 and is_silent and complains and not shell.has_room() else ""
+    complains = any(map(call.finder.complains_of, (b"/dev/null", *(stream.path for _, stream in call.streams))))
+    return _STARVED if mark.status == 1 and is_silent and complains and not shell.has_free_descriptors() else ""
 
 
 def _takes_our_words(shell: Shell) -> Steps[bool]:
@@ -248,4 +256,4 @@ def _is_something_gone(shell: Shell, call: Call) -> bool:
     """
     gone = [stream.path for _, stream in call.streams if stream.inode and not stream.in_place()]
     gone += [path for path in map(shell.files.path, ("text", "stdin")) if not os.path.lexists(path)]
-    return any(call.framer.complains_of(path) for path in gone)
+    return any(call.finder.complains_of(path) for path in gone)

@@ -1,7 +1,4 @@
-"""What sessions do between calls, in threads: read background jobs, wait for another thread's call, and time out.
-
-``Drainer`` reads the output of background jobs. ``Waiter`` lets a second thread wait for a command that another one
-runs. ``Alarm`` is a timer. ``loop`` has the same three for asyncio.
+"""A thread that reads the output of background jobs; ``loop`` has its counterpart for asyncio.
 
 Lock order: the drainer's lock comes before the lock of any session. A garbage collection can run while the drainer's
 lock is held, and its finalizers may end a session. So nobody may call the drainer while holding a session's lock.
@@ -12,11 +9,8 @@ from __future__ import annotations
 import os
 import select
 import threading
-import time
 from collections.abc import Callable
-from typing import Final
 
-from ...models import Result
 from ..kernel.signals import signals_deferred
 
 
@@ -35,7 +29,7 @@ class Drainer:
         """Call ``read`` whenever the descriptor is readable, until it returns False.
 
         Returns False if no thread or descriptor is available. Then nobody reads: the writing processes block, and the
-        session goes on. ``calls_back`` matters only to ``LoopDrainer``.
+        session goes on. ``calls_back``: ``read`` may call the user back; only ``LoopDrainer`` asks.
         """
         with self._lock:
             if self._wake is None and not self._start():
@@ -121,82 +115,3 @@ class Drainer:
 
 DRAINER = Drainer()
 os.register_at_fork(after_in_child=DRAINER.forget)
-
-
-_CHECK_EVERY: Final = 0.1  # seconds
-
-
-class Waiter:
-    """Lets a thread wait for the end of a call that another thread is in, and share its result."""
-
-    def __init__(self) -> None:
-        self._ended = threading.Event()
-        self.result: Result | None = None
-
-    def notify(self, result: Result | None) -> None:
-        """The call has ended: with the command's result, or without one."""
-        self.result = result
-        self._ended.set()
-
-    def wait(self, until: float | None, is_abandoned: Callable[[], bool]) -> bool:
-        """Wait for ``notify``; False when the time is up.
-
-        ``is_abandoned`` is called every 0.1 s. Where it says that nobody is left to notify, the wait ends as well.
-        """
-        while True:
-            left = _CHECK_EVERY if until is None else min(_CHECK_EVERY, until - time.monotonic())
-            if self._ended.wait(max(0.0, left)) or is_abandoned():
-                return True
-            if until is not None and time.monotonic() >= until:
-                return False
-
-
-def is_owned(lock: threading.RLock) -> bool:
-    """Does this thread hold the lock?"""
-    owned: bool = lock._is_owned()  # type: ignore[attr-defined]  # as threading.Condition does; there is no other way
-    return owned
-
-
-class Alarm:
-    """A timer that calls back once, in a thread of its own. ``set`` does nothing while one is set."""
-
-    def __init__(self) -> None:
-        # By process id, as a forked child has no timer. No lock, as a forked child might find it locked: setdefault
-        # lets only one thread win.
-        self._timers: dict[int, threading.Timer] = {}
-        self._running: threading.Thread | None = None  # the thread of the last callback
-
-    @property
-    def is_set(self) -> bool:
-        return os.getpid() in self._timers
-
-    def set(self, seconds: float, callback: Callable[[], object]) -> None:
-        """Call back after so many seconds, unless the alarm is set already."""
-        timer = threading.Timer(seconds, self._run, (callback,))
-        timer.name = "shellsession-alarm"
-        if self._timers.setdefault(os.getpid(), timer) is timer:  # stored before the start: it may expire at once
-            try:
-                timer.daemon = True  # the host's exit does not wait for it; refused in a subinterpreter
-                timer.start()
-            except RuntimeError:  # no more threads, or the interpreter ends: the next call sets it again
-                self._forget(timer)
-
-    def _run(self, callback: Callable[[], object]) -> None:
-        self._running = thread = threading.current_thread()
-        self._forget(thread)
-        callback()
-
-    def _forget(self, timer: threading.Thread) -> None:
-        if self._timers.get(os.getpid()) is timer:  # else it was cancelled as it expired, and another one set
-            del self._timers[os.getpid()]
-
-    def finish(self) -> None:
-        """Wait for the end of a callback that runs."""
-        thread = self._running
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()  # returns at once in a forked child, which has no other thread
-
-    def cancel(self) -> None:
-        timer = self._timers.pop(os.getpid(), None)
-        if timer is not None:
-            timer.cancel()

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from shellsession import NotRunning, Result
-from shellsession.daemon.server.outcomes import Outcomes
+from shellsession.daemon.server.deliveries import Deliveries
 
 OURS, NEXT = "5f.1.1", "5f.1.2"  # the requests that ran the command, and another after it
 BESIDE = "5f.3.1"  # an interrupt() that shares the ending which run() brings
@@ -17,9 +17,9 @@ class Command:
     """One that prints a digit before each step, and what came of it. A client may be gone when it asks."""
 
     def __init__(self) -> None:
-        self.outcomes = Outcomes()
-        self.outcome = self.outcomes.begin(OURS)
-        self.outcome.hand_back()
+        self.deliveries = Deliveries()
+        self.delivery = self.deliveries.begin(OURS)
+        self.delivery.hand_back()
         self.got = b""
         self.omitted = 0
         self._printed = self._asked = 0
@@ -45,48 +45,48 @@ class Command:
         return result
 
     def _note(self, end: Result) -> None:
-        self.outcome.end(end)
-        self.outcomes.keep(self.outcome)
+        self.delivery.end(end)
+        self.deliveries.keep(self.delivery)
 
     def asked(self, ends: bool = False) -> None:
         self._gone = None  # it may still come back, but another one gets it in its place
-        if self.outcome.handed_back:
-            self._get(self.outcomes.send(self.outcome, self._take(ends)))
-        elif (end := self.outcomes.take(None)) is not None:
+        if self.delivery.handed_back:
+            self._get(self.deliveries.send(self.delivery, self._take(ends)))
+        elif (end := self.deliveries.take(None)) is not None:
             self._get(end)
 
     def missed(self, ends: bool = False) -> None:
-        if self.outcome.handed_back:
+        if self.delivery.handed_back:
             self._asked += 1
             request = f"5f.2.{self._asked}"
-            self._gone = request, self.outcomes.send(self.outcome, self._take(ends), request)
+            self._gone = request, self.deliveries.send(self.delivery, self._take(ends), request)
 
     def back(self) -> None:
         if self._gone is not None:
             request, answer = self._gone
-            self.outcomes.acknowledge(request)
+            self.deliveries.acknowledge(request)
             self._get(answer)
         self._gone = None
 
     def seen(self) -> None:
-        if self.outcome.handed_back and self._end is None:
+        if self.delivery.handed_back and self._end is None:
             self._end = self._print(ends=True)
             self._note(self._end)
 
     def asked_at_last(self, named: bool) -> None:
         """It ends, if it has not; then who has it asks, or after another one's begin names it."""
-        if self.outcome.handed_back and self._end is None:
+        if self.delivery.handed_back and self._end is None:
             self.missed(ends=True)
         if not named:
             self.asked()
             return
-        self.outcomes.begin(NEXT)
-        end = self.outcomes.take(OURS)
+        self.deliveries.begin(NEXT)
+        end = self.deliveries.take(OURS)
         assert end is not None
         assert end.exit_code == 7
         self._get(end) if end.stdout_bytes else None
         with pytest.raises(NotRunning):
-            self.outcomes.take(OURS)
+            self.deliveries.take(OURS)
 
 
 @pytest.mark.parametrize("named", [False, True])
@@ -109,38 +109,38 @@ def ended(output: bytes) -> Result:
 
 @pytest.mark.parametrize("gone", [False, True], ids=["there", "gone"])
 def test_an_ending_that_is_sent_after_the_next_command_has_begun_changes_nothing_of_that(gone: bool) -> None:
-    outcomes = Outcomes()
-    ours = outcomes.begin(OURS)
-    assert outcomes.send(ours, first := ended(b"first")) is first
-    following = outcomes.begin(NEXT)
-    assert outcomes.send(ours, first, BESIDE if gone else "") is first
-    assert outcomes.take(None) is None
-    assert outcomes.send(following, second := ended(b"second")) is second
+    deliveries = Deliveries()
+    ours = deliveries.begin(OURS)
+    assert deliveries.send(ours, first := ended(b"first")) is first
+    following = deliveries.begin(NEXT)
+    assert deliveries.send(ours, first, BESIDE if gone else "") is first
+    assert deliveries.take(None) is None
+    assert deliveries.send(following, second := ended(b"second")) is second
 
 
 @pytest.mark.parametrize("runner_gone", [False, True], ids=["runner there", "runner gone"])
 @pytest.mark.parametrize("other_gone", [False, True], ids=["other there", "other gone"])
 def test_an_ending_that_two_wait_for_is_kept_where_both_have_gone(runner_gone: bool, other_gone: bool) -> None:
-    outcomes = Outcomes()
-    ours = outcomes.begin(OURS)
+    deliveries = Deliveries()
+    ours = deliveries.begin(OURS)
     end = ended(b"out")
-    outcomes.send(ours, end, OURS if runner_gone else "")
-    assert outcomes.send(ours, end, BESIDE if other_gone else "") is end
+    deliveries.send(ours, end, OURS if runner_gone else "")
+    assert deliveries.send(ours, end, BESIDE if other_gone else "") is end
     assert ours.is_due is (runner_gone and other_gone)
-    assert outcomes.take(None) is (end if runner_gone and other_gone else None)
+    assert deliveries.take(None) is (end if runner_gone and other_gone else None)
 
 
 def test_of_many_endings_the_latest_are_known_and_the_last_has_its_output() -> None:
-    outcomes = Outcomes()
+    deliveries = Deliveries()
     for number in range(20):
-        outcome = outcomes.begin(f"5f.1.{number}")
-        outcome.hand_back()
-        outcome.end(ended(b"out"))
-        outcomes.keep(outcome)
-    outcomes.release()
+        delivery = deliveries.begin(f"5f.1.{number}")
+        delivery.hand_back()
+        delivery.end(ended(b"out"))
+        deliveries.keep(delivery)
+    deliveries.release()
     with pytest.raises(NotRunning):
-        outcomes.take("5f.1.3")
-    earlier, last = outcomes.take("5f.1.4"), outcomes.take("5f.1.19")
+        deliveries.take("5f.1.3")
+    earlier, last = deliveries.take("5f.1.4"), deliveries.take("5f.1.19")
     assert earlier is not None
     assert last is not None
     assert (earlier.stdout_bytes, earlier.stdout_omitted) == (b"", 3)

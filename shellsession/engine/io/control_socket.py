@@ -6,13 +6,10 @@ or not at all. Nothing here waits.
 
 from __future__ import annotations
 
-import os
 import socket
 import struct
-from binascii import hexlify
-from typing import Final
 
-from ..wire import LONG_READS, READ_MAX, SHORT_READ, Framer, Mark
+from ..wire import LONG_READS, READ_MAX, SHORT_READ, Mark, MarkFinder
 from .streams import MANY_READS
 
 # A struct ucred: PID, UID and GID.
@@ -22,39 +19,40 @@ _CREDENTIALS_SPACE = socket.CMSG_SPACE(3 * _PID_SIZE)
 _MESSAGE_MAX = 1 << 16
 
 
-class Control:
-    """Our end of the socket, a SOCK_SEQPACKET: a reader always gets a whole message.
+class ControlSocket:
+    """Our end of the socket. It is a SOCK_SEQPACKET, so a reader gets a whole message or nothing.
 
-    Another reader than bash (a PROMPT_COMMAND, `( read x ) <&10 &`) takes a whole message or nothing. From a stream it
-    could take a line except for its end, and bash would run the rest.
+    Other readers than bash are possible (a PROMPT_COMMAND, `( read x ) <&10 &`). From a stream socket one could take
+    the beginning of a line, and bash would run the rest.
     """
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
         self.fd = end.fileno()
-        self.line, self.typed = 0, 0  # bash's LINENO at the last mark, and the number of lines sent since
+        self.last_line = 0  # bash's LINENO at the last mark
+        self.lines_sent = 0  # since then
         self._bash = self._sender = b""  # bash's pid, and that of the last sender, as in the credentials
         self.is_bash = True  # is the last sender bash itself?
-        self.piece = SHORT_READ  # how many bytes bash reads at once
+        self.read_size = SHORT_READ  # how many bytes bash reads at once
         end.setblocking(False)
         end.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
 
     def send(self, data: bytes) -> None:
         """Send lines to bash. The socket holds far more than any of our lines, so this never blocks."""
-        self.typed += data.count(b"\n")
+        self.lines_sent += data.count(b"\n")
         try:
-            for start in range(0, len(data), self.piece):
-                self._socket.send(data[start : start + self.piece], socket.MSG_NOSIGNAL)
+            for start in range(0, len(data), self.read_size):
+                self._socket.send(data[start : start + self.read_size], socket.MSG_NOSIGNAL)
         except OSError:
             return  # bash has ended: reading reports that
 
     def identify(self, version: int) -> None:
         """Note the first answer of bash, of that version: from now on only messages of that process count as bash's."""
         self._bash = self._sender
-        self.piece = READ_MAX if version >= LONG_READS else SHORT_READ
+        self.read_size = READ_MAX if version >= LONG_READS else SHORT_READ
 
-    def read(self, framer: Framer) -> bytes | None:
-        """The next message: None if there is none now, b"" if bash has closed its end. ``framer`` looks for the mark.
+    def read(self, finder: MarkFinder) -> bytes | None:
+        """The next message: None if there is none now, b"" if bash has closed its end. ``finder`` looks for the mark.
 
         Only a mark from bash itself counts. Its children can have its descriptors (`( ... ) &`, `cmd <&10`), read our
         lines, and send the mark in its place. The kernel names the sender (SO_PASSCRED). A process with CAP_SYS_ADMIN
@@ -62,7 +60,7 @@ class Control:
         """
         data = self.receive()
         if data:
-            framer.feed(data, self.is_bash)
+            finder.feed(data, self.is_bash)
         return data
 
     def receive(self) -> bytes | None:
@@ -85,33 +83,16 @@ class Control:
             if not self.receive():
                 break
 
-    def lines_taken(self, mark: Mark) -> int:
-        """How many of the lines up to ``mark`` another process has read in bash's place. Call it once per mark.
+    def note_mark(self, mark: Mark) -> int:
+        """Note how many lines bash has read. Returns how many of ours another process has read in its place.
 
         A count that has not grown is not bash's own: a command has set it.
         """
         if not mark.line:
             return 0
-        before, typed = self.line, self.typed
-        self.line, self.typed = mark.line, 0
-        return before + typed - mark.line if mark.line > before else 0
+        before, sent = self.last_line, self.lines_sent
+        self.last_line, self.lines_sent = mark.line, 0
+        return before + sent - mark.line if mark.line > before else 0
 
     def close(self) -> None:
         self._socket.close()
-
-
-_NONCES: Final = list[bytes]()
-os.register_at_fork(after_in_child=_NONCES.clear)
-
-
-def fresh_nonce() -> bytes:
-    """A nonce for one command: 56 bits that nobody can guess while it runs, and 24 that may become visible.
-
-    From a pool, as a call of getrandom(2) costs as much as reading the clock.
-    """
-    try:
-        return _NONCES.pop()
-    except IndexError:
-        random = hexlify(os.urandom(640))
-        _NONCES.extend(random[at : at + 20] for at in range(0, 1280, 20))
-        return _NONCES.pop()

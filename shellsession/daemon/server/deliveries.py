@@ -22,7 +22,7 @@ def end_of(result: Result) -> dict[str, object]:
     return {"exit_code": result.exit_code, "outcome": result.outcome, "reason": result.reason}
 
 
-class Outcomes:
+class Deliveries:
     """The deliveries of one session: of its last command, and of earlier ones whose ends nobody has asked for."""
 
     def __init__(self) -> None:
@@ -37,20 +37,23 @@ class Outcomes:
         return self.last
 
     def release(self) -> None:
-        """Keep the last end only for a client that names its command: another one begins, or the shell has ended."""
+        """Let go of the last command, as another one begins, or the shell has ended.
+
+        From now on its end is only for a client that names it.
+        """
         last = self.last
         last.withdraw()
         if last.is_due:
             self.keep(last)
-        if last.state != PENDING:  # else `run` will still return its end
+        if last.state != PENDING:  # else its `run` has not returned, and will deliver the end
             last.abandon()
 
-    def keep(self, outcome: Delivery) -> None:
+    def keep(self, delivery: Delivery) -> None:
         """Keep the end of a command for a client that names it."""
-        self._ended.pop(outcome.name, None)
+        self._ended.pop(delivery.name, None)
         for other in self._ended.values():
             other.forget_output()
-        self._ended[outcome.name] = outcome
+        self._ended[delivery.name] = delivery
         if len(self._ended) > _KEPT:
             del self._ended[next(iter(self._ended))]
 
@@ -59,26 +62,27 @@ class Outcomes:
 
         ``missed_by``: the request that asks, if its client is gone. Raises NotRunning if the command is not known.
         """
-        last, command = self.last, command or None
-        if last.handed_back and command in (None, last.name):
+        last = self.last
+        means_last = not command or command == last.name
+        if means_last and last.handed_back:  # it still runs
             return None
-        outcome = None if command is None else self._ended.get(command)
-        if outcome is None and last.is_due and command in (None, last.name):
-            outcome = last
-        if outcome is None and command is not None:
+        delivery = self._ended.get(command) if command else None
+        if delivery is None and means_last and last.is_due:
+            delivery = last
+        if delivery is None and command:
             raise NotRunning("the command that was handed back here has ended, and its result is no longer kept")
-        if outcome is None or outcome.result is None:
+        if delivery is None or delivery.result is None:
             return None
-        result = self.send(outcome, outcome.result, missed_by)
-        if command is not None and outcome.state == DELIVERED:
+        result = self.send(delivery, delivery.result, missed_by)
+        if command and delivery.state == DELIVERED:
             self._ended.pop(command, None)
         return result
 
-    def send(self, outcome: Delivery, result: Result, missed_by: str = "") -> Result:
+    def send(self, delivery: Delivery, result: Result, missed_by: str = "") -> Result:
         """Deliver a result of that command, as ``Delivery.send`` does, and forget output that was delivered."""
-        result = outcome.send(result, missed_by)
-        if outcome.state == DELIVERED:
-            outcome.forget_output()
+        result = delivery.send(result, missed_by)
+        if delivery.state == DELIVERED:
+            delivery.forget_output()
         return result
 
     def acknowledge(self, request: str) -> None:

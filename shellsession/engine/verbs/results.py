@@ -1,0 +1,93 @@
+"""Makes the results of commands, and the messages about a lost shell or a failed startup command."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from ...errors import GONE
+from ...models import Outcome, Result
+from ..kernel import proc
+from .call import Call
+from .core import Core
+
+# How many characters of a failed startup command, and of its stderr, its error shows.
+_SHOWN: Final = 200
+_LAST_WORDS: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class HandedBack:
+    """A command that continues to run: why the caller gets it back, and the reason in words."""
+
+    outcome: Outcome
+    reason: str = ""
+
+
+def result(
+    call: Call,
+    outcome: Outcome,
+    exit_code: int | None,
+    cwd: str,
+    state_kept: bool = True,
+    reason: str = "",
+    background: tuple[int, ...] = (),
+    final: bool = True,
+) -> Result:
+    """Make the result of a call. ``final``: the command has ended, and this result ends the call."""
+    stdout, stdout_omitted, stdout_cut = call.stdout.take(final)
+    stderr, stderr_omitted, stderr_cut = call.stderr.take(final)
+    out_file, err_file = call.spill_files()
+    said = Result(
+        stdout,
+        stderr,
+        exit_code,
+        call.signal,
+        cwd,
+        time.monotonic() - call.started,
+        outcome,
+        state_kept,
+        call.why(reason) if call.spills else reason or call.reason,
+        call.killed,
+        background,
+        stdout_omitted,
+        stderr_omitted,
+        out_file,
+        err_file,
+        stdout_cut if stdout_omitted else 0,
+        stderr_cut if stderr_omitted else 0,
+        not call.not_run,
+        call.id,
+        call.keeps_output(final),
+    )
+    if final:
+        call.end(said)
+    return said
+
+
+def answer(engine: Core, call: Call, came: Result | HandedBack) -> Result:
+    """Deliver the final result, and return it. If the command still runs, return its output since the last result."""
+    if isinstance(came, Result):
+        return call.delivery.deliver()
+    cwd = proc.link(f"/proc/{engine.live().pid}/cwd")
+    return result(call, came.outcome, None, cwd, reason=came.reason, final=False)
+
+
+def loss_report(lost: Result, id: str) -> Result:
+    """Return the result of a command that is not run: it reports that an earlier command cost the shell."""
+    status, number, cwd = lost.exit_code, lost.signal, lost.cwd
+    return Result(b"", b"", status, number, cwd, 0.0, "shell_exited", False, GONE, lost.killed, ran=False, id=id)
+
+
+def startup_failure(text: bytes, came: Result) -> str:
+    """Return the error message for a failed startup command: which one, how it ended, and the end of its stderr."""
+    if came.outcome == "exited":
+        how = f"failed with status {came.exit_code}"
+        advice = "where it may fail, end it with `|| true` or pass check_startup=False"
+    else:
+        how = f"did not finish ({came.reason})"
+        advice = "correct it, or try again"
+    said = came.stderr.strip()[-_LAST_WORDS:]
+    stderr = f", and its stderr ends with {said!r}" if said else ""
+    return f"the startup command {text.decode('utf-8', 'replace')[:_SHOWN]!r} {how}{stderr}; {advice}"

@@ -1,0 +1,320 @@
+"""Ends shells, and makes the results of commands that cost their shell.
+
+- ``shell_died``, ``kill_shell`` and ``retire`` make the result of a command that cost its shell.
+- ``shut_down``, ``destroy`` and ``abandon`` end the shell of a session.
+- ``discard`` gives back all that a dead shell held.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from contextlib import ExitStack, suppress
+from typing import Final
+
+from ...models import Result
+from ...text import signal_name
+from ..bash.shell import ABANDONED, CLOSING, READY, Shell
+from ..io.threads import Steps, T, Wait, shielded
+from ..kernel import proc
+from ..kernel.signals import kill, signals_deferred
+from ..wire import NOWHERE, Mark, closes_descriptors, sets_errexit, switches_editing
+from . import collect
+from .call import Call
+from .core import Core
+from .delivery import Delivery
+from .results import result
+
+TICK: Final = 0.002
+ROUNDS: Final = 500
+_SLICE: Final = 0.0005
+_LAST_TRAP: Final = 1.0
+# A reason for the loss of a shell that we can be certain of.
+CLOSED_DESCRIPTORS: Final = "the command closed descriptors that the session's bash needs (10 to 12)"
+_NOTICE: Final = re.compile(rb"^\[\d+\] (\d{1,10})$", re.MULTILINE)
+
+
+def kill_shell(engine: Core, call: Call) -> Steps[Result]:
+    """Kill the command together with its shell, at once."""
+    shell = engine.live()
+    call.signal = int(signal.SIGKILL)
+    call.note_killed([shell.pid])
+    yield from _kill_all(shell, call)
+    return (yield from shell_died(engine, call))
+
+
+def shell_died(engine: Core, call: Call) -> Steps[Result]:
+    """Make the result of a command whose shell is dead. Kill everything that the shell started."""
+    shell = engine.live()
+    for _ in range(ROUNDS):
+        if shell.dead:
+            break
+        yield Wait((), time.monotonic() + TICK)
+    status = shell.status
+    if shell.dead and status is None and not call.reason:
+        call.reason = "the shell's exit status is unknown: SIGCHLD is ignored here, or another thread has reaped it"
+    call.note_killed(shell.killed)
+    yield from _kill_strays(shell, call)
+    collect.drain(shell, call)
+    # A bash that lost its descriptors ends with 1. With another status the text ended it, and the mark is not bash's.
+    mark = _final_mark(call) if status == 1 else None
+    if not engine.prompt_speaks and call.finder.mark is None:
+        take_own_output(call)
+    call.note_killed(_hung_up(shell, call))
+    call.reason = call.reason or engine.kill_reason or _how_it_ended(engine, call.request.command, status, mark)
+    if call.ending is None and status is not None and status < 0:
+        call.signal = -status
+    code = None if status is None else 128 - status if status < 0 else status
+    if mark is not None:
+        code = mark.status
+    came = result(call, call.ending or "shell_exited", code, shell.first_cwd, state_kept=False)
+    discard(engine, shell, call.delivery)
+    return came
+
+
+def _final_mark(call: Call) -> Mark | None:
+    """Return the mark from the command's stderr, or None.
+
+    If the command closed bash's own descriptors, bash prints the mark there and then ends.
+    """
+    capture = call.stdout if call.request.merge_stderr else call.stderr
+    said = capture.cut_after(b": " + NOWHERE + call.finder.nonce + b" ") if call.finder.nonce else b""
+    if not said:
+        return None
+    capture.cut_line()
+    return call.finder.feed(said)
+
+
+def take_own_output(call: Call) -> None:
+    """Move what was printed on bash's own stdout and stderr to the output of the command."""
+    now = time.monotonic()
+    data, omitted, _ = call.own_output.take()
+    if data:
+        call.feed("stdout", data, now)
+    call.stdout.omit(omitted)
+    errors = call.stdout if call.request.merge_stderr else call.stderr
+    if data := call.finder.noise_before_mark:
+        call.feed("stdout" if call.request.merge_stderr else "stderr", data, now)
+        errors.omit(call.finder.trimmed)
+
+
+def _hung_up(shell: Shell, call: Call) -> list[int]:
+    """Return the processes that the kernel ended together with bash (SIGHUP).
+
+    They are what earlier commands had left running, and the jobs of this command. Bash prints the pids of jobs
+    (`[1] 4711`). The command can print such a line as well, so a pid that lives belongs to a stranger.
+    """
+    known = list(call.older)
+    if call.ending is None and not shell.launch.is_sandboxed:  # in a sandbox bash sees other pids than we do
+        capture = call.stdout if call.request.merge_stderr else call.stderr
+        known += map(int, _NOTICE.findall(capture.peek()[0]))
+    return [pid for pid in known if not proc.alive(pid)]
+
+
+def _how_it_ended(engine: Core, text: bytes, status: int | None, mark: Mark | None) -> str:
+    """Return in words how the command ended its shell, with a hint if a known cause fits."""
+    if switches_editing(text):
+        return 'the session\'s bash has ended: switching line editing does that (`set -o vi`, `eval "$(set +o)"`)'
+    if mark is not None:
+        return CLOSED_DESCRIPTORS
+    if status is None:
+        return "the session's bash has ended"
+    if status < 0:
+        name = signal_name(-status)  # a real-time signal has none
+        return f"the session's bash was killed by signal {-status}" + (f" ({name})" if name else "")
+    hint = ""
+    if status and (engine.errexit or sets_errexit(text)):
+        hint = "; `set -e` does that when a command fails"
+    elif status == 1 and closes_descriptors(text):
+        hint = "; closing the descriptors from 10 to 12 does that"
+    return f"the command ended the session's bash, with exit status {status}{hint}"
+
+
+def retire(engine: Core, call: Call, mark: Mark) -> Steps[Result]:
+    """Make the result of a command whose shell cannot run another one, and end that shell."""
+    shell = engine.live()
+    cwd = shell.check_cwd(mark.cwd)
+    call.note_killed([shell.pid])
+    yield from _end(engine, call)
+    call.note_killed(_hung_up(shell, call))
+    came = result(call, "shell_exited", mark.status, cwd, state_kept=False)
+    discard(engine, shell, call.delivery)
+    return came
+
+
+def shut_down(engine: Core, why: str) -> Steps[None]:
+    """End the session's shell. An idle shell first runs its EXIT trap, after its children were killed.
+
+    A command that was handed back gets a result with all that it printed, and with ``why`` as its reason.
+    """
+    shell, call = engine.shell, engine.handed_back
+    engine.withdraw_last()
+    engine.abandon_last()
+    if shell is None:
+        return
+    if (yield from _is_ended_elsewhere(engine, shell)):
+        return
+    shell.phase = CLOSING
+    if call is not None:
+        call.mute()  # the callback may still be busy with the last piece
+        call.reason = why
+        yield from (shell_died if shell.dead else kill_shell)(engine, call)
+        return
+    if engine.attended is None and not shell.dead:
+        yield from _kill_below(shell)
+        said = yield from collect.ask(shell, b"\\builtin trap -p EXIT >&2", _LAST_TRAP)
+        if said is not None and b"trap -- " in said:
+            shell.control.send(b"\n\\builtin exit\n")
+            until = time.monotonic() + _LAST_TRAP
+            while not shell.dead and time.monotonic() < until:  # read what the trap prints, so that it does not block
+                fds = (shell.child_fd, shell.own_stdout, shell.control.fd) if shell.child_fd >= 0 else ()
+                yield Wait(fds, min(until, time.monotonic() + 0.05))
+                if shell.read_own_stdout() == b"" or shell.control.receive() == b"":
+                    yield Wait((), time.monotonic() + TICK)
+    yield from destroy(engine)
+
+
+def _is_ended_elsewhere(engine: Core, shell: Shell) -> Steps[bool]:
+    """Return whether another thread, which is in a verb or opens the shell, ends this shell.
+
+    This happens when the interpreter ends.
+    """
+    if engine.attended is not None:
+        engine.kill_running("the program ended meanwhile")
+    elif shell.phase in (READY, ABANDONED):
+        return False
+    for _ in range(ROUNDS):
+        if engine.shell is not shell:
+            return True
+        yield Wait((), time.monotonic() + TICK)
+    return False
+
+
+def destroy(engine: Core) -> Steps[None]:
+    """Kill the shell and everything below it, and give back what it held."""
+    shell = yield from _end(engine)
+    discard(engine, shell)
+
+
+def _end(engine: Core, call: Call | None = None) -> Steps[Shell]:
+    shell = engine.live()
+    engine.withdraw_last()
+    if not shell.dead:
+        yield from _kill_all(shell, call)
+    yield from _kill_strays(shell, call)
+    return shell
+
+
+def or_abandon(engine: Core, steps: Steps[T]) -> Steps[T]:
+    """Run steps that end something. If an exception (a second Ctrl-C) interrupts them, kill the whole shell.
+
+    So no command is left half ended. A cancelled task waits for the end of the steps.
+    """
+    try:
+        return (yield from shielded(steps))
+    except BaseException:
+        abandon(engine)
+        raise
+
+
+def abandon(engine: Core) -> None:
+    """Kill the shell and everything below it without waiting. The next command finds the shell dead."""
+    shell = engine.shell
+    engine.withdraw_last()
+    if engine.last is not None:
+        engine.last.release()
+    if shell is not None:
+        shell.end()
+        kill([pid for pid in shell.strays() if pid])
+        shell.phase = ABANDONED
+
+
+def _kill_all(shell: Shell, call: Call | None = None) -> Steps[None]:
+    """Stop bash, kill everything below it, then kill bash.
+
+    A stopped bash starts nothing new. As subreaper it adopts every orphan, so the killing ends when no child is left.
+    """
+    shell.signal(signal.SIGSTOP)
+    yield from _kill_below(shell, call)
+    shell.signal(signal.SIGKILL)
+    shell.died_last = True
+    for _ in range(ROUNDS):
+        if shell.dead:
+            return
+        yield Wait((shell.child_fd,) if shell.child_fd >= 0 else (), time.monotonic() + 0.01)
+
+
+def _kill_below(shell: Shell, call: Call | None = None) -> Steps[None]:
+    for _ in range(ROUNDS):
+        if not (victims := shell.family.living()):
+            return
+        signalled = kill(victims)
+        if call is not None:
+            call.note_killed(signalled)
+        yield Wait((), time.monotonic() + TICK)
+
+
+def _kill_strays(shell: Shell, call: Call | None = None) -> Steps[None]:
+    """Kill what is left of a bash that died by itself. Other processes adopted its orphans; their tag finds them."""
+    for _ in range(ROUNDS):  # processes that were killed before bash may not have ended yet
+        if not any(map(proc.alive, shell.killed)):
+            break
+        yield Wait((), time.monotonic() + TICK)
+    for _ in range(ROUNDS):
+        if shell.died_last or not (strays := (yield from _find_strays(shell))):
+            return
+        signalled = kill(strays)
+        if call is not None:
+            call.note_killed(signalled)
+        yield Wait((), time.monotonic() + TICK)
+
+
+def _find_strays(shell: Shell) -> Steps[list[int]]:
+    """Find the strays in slices of time.
+
+    There may be many foreign processes to look at, and an event loop serves other sessions meanwhile.
+    """
+    found, until = list[int](), time.monotonic() + _SLICE
+    for pid in shell.strays():
+        if pid:
+            found.append(pid)
+        if (now := time.monotonic()) > until:
+            yield Wait((), now)
+            until = time.monotonic() + _SLICE
+    return found
+
+
+def discard(engine: Core, shell: Shell, cause: Delivery | None = None) -> None:
+    """Give back what a dead shell held. ``cause``: the delivery of the command that cost the shell.
+
+    The engine keeps the shell until everything is given back. A later close, or garbage collection, then finishes the
+    work if it was interrupted.
+    """
+    if cause is not None:
+        engine.note_loss(cause)
+    engine.stop_unattended()  # this may wait for a callback of the host; Ctrl-C works here
+    try:
+        with suppress(OSError):  # its terminal was hung up
+            engine.unread += shell.keyboard.reset()
+        _give_back(engine, shell)
+    except BaseException:
+        with suppress(Exception):  # a resource that cannot be given back must not prevent a new shell
+            _give_back(engine, shell)
+        engine.shell = None
+        raise
+    engine.shell = None
+
+
+def _give_back(engine: Core, shell: Shell) -> None:
+    """Give back everything. A second call after an exception does what is left.
+
+    Deferred signals do not prevent such an exception in a host with threads.
+    """
+    engine.withdraw_last()
+    engine.terminal_job = None
+    with signals_deferred(), ExitStack() as steps:  # runs each callback, even if another fails; the last one first
+        steps.callback(shell.close)
+        steps.callback(engine.on_close)
+        for job in engine.jobs:
+            steps.callback(job.close)
