@@ -103,6 +103,7 @@ class Outputs:
     def __init__(self) -> None:
         self.small: deque[tuple[str, bytes, bytes]] = deque(maxlen=MOST)
         self._large: dict[str, Record] = {}  # those with a file, the oldest first
+        self._size = 0  # of all files
         self._running: Record | None = None
         self._guard: Guard | None = None
         self._slot: Slot | None = None
@@ -142,12 +143,11 @@ class Outputs:
             whole.kept = len(data) + (whole.kept if whole.path else 0)
             whole.path = path
             whole.data.clear()
-        size = sum(one.size for one in self._large.values())
-        for old in list(self._large.values()):
-            if old is record or (len(self._large) <= MOST and size <= MOST_BYTES):
+            self._size += len(data)
+        while len(self._large) > MOST or self._size > MOST_BYTES:
+            if (oldest := next(iter(self._large.values()))) is record:
                 break
-            size -= old.size
-            self.drop(old)
+            self.drop(oldest)
 
     def _new_path(self) -> str:
         if self._slot is None:
@@ -159,7 +159,8 @@ class Outputs:
     def drop(self, record: Record) -> None:
         """Remove a record and its files."""
         record.lost = True
-        self._large.pop(record.id, None)
+        if self._large.pop(record.id, None) is not None:
+            self._size -= record.size
         for whole in record.streams.values():
             whole.data.clear()
             if whole.path:
@@ -191,7 +192,7 @@ class Outputs:
         """Drop everything. A second call after an exception does the rest."""
         self.small.clear()
         self._large.clear()
-        self._running = None
+        self._size, self._running = 0, None
         if self._guard is not None and self._slot is not None:
             self._guard.close_slot(self._slot)
             self._slot = None
