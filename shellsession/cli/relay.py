@@ -47,7 +47,7 @@ class OutputRelay:
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGINT)
 
     def skip(self, stream: Stream, missing: int) -> None:
-        """Report that the next ``missing`` bytes were not kept."""
+        """Report that the next ``missing`` bytes are not in the output."""
         report_gap(stream, missing)
         self._written[stream] += missing
 
@@ -78,8 +78,8 @@ def write(stream: Stream, data: bytes) -> None:
 
 
 def report_gap(stream: str, omitted: int) -> None:
-    """Say on stderr how many bytes of the stream were not kept, if any."""
+    """Say on stderr how many bytes of the stream are not in the output, if any."""
     if omitted:
         from .arguments import talk
 
-        talk(f"{omitted} bytes of {stream} were not kept: they are missing in the middle")
+        talk(f"{omitted} bytes of {stream} are missing here, in the middle: see `shellsession output`")
