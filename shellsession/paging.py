@@ -101,7 +101,7 @@ def page(query: Query) -> Pages:
         return (yield from _bytes(query, *query.bytes))
     first, last = query.lines or (1, None)
     number, at, rest = 1, 0, b""  # the line that comes next, and where ``rest``, its beginning, was
-    shown, size = list[tuple[int, str]](), 0
+    shown, size, start = list[tuple[int, str]](), 0, 0  # ``start``: where the first line shown begins
     while True:
         piece = yield at + len(rest), PIECE
         data = rest + piece.data
@@ -111,22 +111,21 @@ def page(query: Query) -> Pages:
         skipped = min(max(0, first - number), block.count(b"\n"))
         number += skipped
         wanted = block.split(b"\n", skipped)[-1] if number >= first else b""
+        start = start if shown else at + len(block) - len(wanted)
         for line in _split(text_of(wanted)):
             if last is not None and number > last:
                 return "".join(text for _, text in shown)
             if entry := line if query.grep is None else _match(query.grep, number, line):
                 shown.append((number, entry))
                 if (size := size + len(entry)) > query.max_chars:
-                    if query.grep is None and number == shown[0][0]:  # a line that is too long for a page
-                        return (yield from _bytes(query, at + len(block) - len(wanted), None))
-                    return _fit(query, shown, piece)
+                    return _fit(query, shown, piece) or (yield from _bytes(query, start, None))
             number += line.endswith("\n")
         at += len(block)
         if is_end:
             break
     if lost := _lost(piece):
         shown.append((number, lost))
-    return _fit(query, shown, piece)
+    return _fit(query, shown, piece) or ((yield from _bytes(query, start, None)) if size else "")
 
 
 def _split(text: str) -> list[str]:
@@ -146,14 +145,20 @@ def _match(pattern: re.Pattern[str], number: int, line: str) -> str:
 
 
 def _fit(query: Query, shown: list[tuple[int, str]], piece: Piece) -> str:
-    """Return what is to be shown, or as much of it as fits, with a mark that names the call for the rest."""
+    """Return what is to be shown, or as much of it as fits, with a mark that names the call for the rest.
+
+    Returns "" if not even the first line fits. Of a single line that matches, the beginning is shown.
+    """
     room, size = query.max_chars, sum(len(text) for _, text in shown)
-    if size <= room:
-        return "".join(text for _, text in shown)
     mark = ""
     while shown and size + len(mark) > room:
         number, text = shown.pop()
         size -= len(text)
+        if not shown and query.grep is None:
+            return ""
+        if not shown:
+            mark = _mark(query, piece, "lines", number + 1, None)
+            return text[: max(0, room - len(mark))] + mark[:room]
         last = None if query.lines is None else query.lines[1]
         if query.grep is None:
             guess = number + max(1, len(shown)) - 1
@@ -165,10 +170,10 @@ def _fit(query: Query, shown: list[tuple[int, str]], piece: Piece) -> str:
 def _bytes(query: Query, begin: int, end: int | None) -> Pages:
     room, data = query.max_chars, b""
     want = 4 * room if end is None else min(end - begin, 4 * room)
-    while len(data) < want:
+    while True:
         piece = yield begin + len(data), min(want - len(data), PIECE)
         data += piece.data
-        if not piece.data:
+        if len(data) >= want or not piece.data:
             break
     last = piece.kept if end is None else min(end, piece.kept)
     if begin + len(data) >= last:
