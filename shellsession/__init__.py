@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         NoSuchOutput,
         NotRunning,
         OutcomeUnknown,
+        PolicyRefused,
         ProtocolError,
         ResultExpired,
         SandboxUnavailable,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
         VersionMismatch,
     )
     from .models import TTY, CommandError, CommandFailed, CommandTimeout, Limits, Result
+    from .policy.rules import Policy
     from .sandbox import Sandbox
     from .session import Session
 
@@ -62,6 +64,7 @@ _HOMES = {
         "NoSuchOutput",
         "NotRunning",
         "OutcomeUnknown",
+        "PolicyRefused",
         "ProtocolError",
         "ResultExpired",
         "SandboxUnavailable",
@@ -74,6 +77,7 @@ _HOMES = {
         "VersionMismatch",
     ),
     "models": ("TTY", "CommandError", "CommandFailed", "CommandTimeout", "Limits", "Result"),
+    "policy.rules": ("Policy",),
     "sandbox": ("Sandbox",),
     "async_session": ("AsyncSession",),
     "session": ("Session",),
@@ -99,6 +103,8 @@ __all__ = [
     "NoSuchOutput",
     "NotRunning",
     "OutcomeUnknown",
+    "Policy",
+    "PolicyRefused",
     "ProtocolError",
     "RemoteSession",
     "Result",

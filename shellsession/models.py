@@ -14,7 +14,8 @@ from typing import Any, Final, Literal, Self, dataclass_transform
 
 from .errors import InvalidRequest, ShellSessionError
 from .paging import check_chars
-from .text import MAX_CHARS, decoded, ending, fitted, left_running, report, status
+from .redact import Redact, masker
+from .text import MAX_CHARS, clean as cleaned, decoded, edited, ending, fitted, left_running, report, status
 
 
 class CommandError(ShellSessionError):
@@ -378,12 +379,13 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
         """Whether the command was handed back and still runs. Continue with ``wait``, ``send`` or ``interrupt``."""
         return self.exit_code is None and self.state_kept and self.outcome in ("running", "input", "idle")
 
-    def for_model(self, max_chars: int = MAX_CHARS, clean: bool = True) -> str:
+    def for_model(self, max_chars: int = MAX_CHARS, clean: bool = True, redact: Redact = False) -> str:
         """Return the text for a model: the output, and in brackets how the command ended if it did not just succeed.
 
         The text has at most ``max_chars`` characters. Longer output keeps its first and last lines, with a note between
         them that says how much is missing, and which call of ``read_output`` shows it. ``clean``: show the output as a
-        terminal would, without escape sequences, and with ``\\r`` and backspaces applied.
+        terminal would, without escape sequences, and with ``\\r`` and backspaces applied. ``redact``: show
+        ``***`` for secrets; see ``Session``.
         """
         check_chars(max_chars)
         check_flag("clean", clean)
@@ -392,7 +394,9 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
             notes.append(left_running(self.background))
         if files := [file for file in (self.stdout_file, self.stderr_file) if file]:
             notes.append(f"all of the output: {', '.join(files)}")
-        return report(streams_of(self), notes, max_chars, clean, self.id if self.output_kept else "")
+        if (mask := masker(redact)) is None:
+            return report(streams_of(self), notes, max_chars, clean, self.id if self.output_kept else "")
+        return report(masked_streams(self, mask, clean), notes, max_chars, clean)
 
     def __str__(self) -> str:
         """Return ``for_model()``."""
@@ -474,6 +478,17 @@ def streams_of(result: Result) -> tuple[tuple[Stream, bytes, int, int], ...]:
         ("stdout", result.stdout_bytes, result.stdout_omitted, result.stdout_cut),
         ("stderr", result.stderr_bytes, result.stderr_omitted, result.stderr_cut),
     )
+
+
+def masked_streams(
+    result: Result, mask: Callable[[str], str], clean: bool = True
+) -> tuple[tuple[Stream, bytes, int, int], ...]:
+    """Return ``streams_of`` the result with secrets masked: as a terminal shows them, if the text will be cleaned."""
+
+    def edit(text: str) -> str:
+        return mask(cleaned(text) if clean else text)
+
+    return tuple((name, *edited(data, omitted, cut, edit)) for name, data, omitted, cut in streams_of(result))
 
 
 _KEYWORDS: Final = frozenset(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..contracts.contract import append_line, notice
 from ..errors import InvalidRequest, ShellSessionError
-from ..models import LONGEST, Limits, Result, streams_of
+from ..models import LONGEST, Limits, Result, masked_streams, streams_of
 from ..paging import check_chars
 from ..text import MAX_CHARS, shared
 from .extras import missing
@@ -20,6 +20,7 @@ from .toolbox import Toolbox, refuse_unawaited
 if TYPE_CHECKING:
     from ..async_session import AsyncSession
     from ..daemon.client.async_session import AsyncRemoteSession
+    from ..policy.secrets import Secrets
 
 
 try:
@@ -84,7 +85,7 @@ def shell_tool(
             try:
                 seconds, limits = _seconds(action.timeout_ms, timeout), Limits(max_output=4 * limit)
                 result = await session.run(command, timeout=seconds, tty=False, limits=limits)
-                outputs.append(_output(command, result, limit))
+                outputs.append(_output(command, result, limit, session._secrets))
                 if not result.state_kept:
                     break
             except ShellSessionError as error:
@@ -106,11 +107,12 @@ def _seconds(timeout_ms: object, usual: float) -> float:
     return timeout_ms / 1000
 
 
-def _output(command: str, result: Result, limit: int) -> ShellCommandOutput:
+def _output(command: str, result: Result, limit: int, secrets: Secrets | None) -> ShellCommandOutput:
     timed_out = result.outcome in ("timed_out", "idle")
     outcome = ShellCallOutcome(type="timeout") if timed_out else _exited(result.exit_code)
+    streams = streams_of(result) if secrets is None else masked_streams(result, secrets.mask)
     why = notice(result, stateful=True)
-    stdout, stderr = shared(streams_of(result), max(0, limit - len(why) - 1))
+    stdout, stderr = shared(streams, max(0, limit - len(why) - 1))
     stderr = append_line(stderr, why)
     return ShellCommandOutput(stdout=stdout, stderr=stderr, outcome=outcome, command=command)
 

@@ -30,7 +30,7 @@ from ..daemon.client.remote import TURN_WITHIN
 from ..engine.io.loop import to_its_end
 from ..engine.verbs.delivery import joined
 from ..errors import LATE, STILL_RUNS, InvalidRequest, NoSuchAgent, NotRunning, SessionBusy, ShellSessionError
-from ..models import LONGEST, TTY, Limits, Result, Stream, check_seconds, streams_of
+from ..models import LONGEST, TTY, Limits, Result, Stream, check_seconds, masked_streams, streams_of
 from ..paging import check_chars
 from ..text import MAX_CHARS, ending, fitted, left_running, report
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ..async_session import AsyncSession
     from ..daemon.client.async_session import AsyncRemoteSession
     from ..engine.verbs.call import Call, Job
+    from ..policy.secrets import Secrets
 
 
 JOBS: Final = "; see `jobs`"
@@ -58,16 +59,20 @@ def refuse_unawaited(session: object) -> None:
         )
 
 
-def describe(results: Sequence[Result], limit: int = MAX_CHARS, jobs: str = JOBS) -> str:
+def describe(
+    results: Sequence[Result], limit: int = MAX_CHARS, jobs: str = JOBS, secrets: Secrets | None = None
+) -> str:
     """A command's results as one text: its output in order, how it ended, and what it left running.
 
     ``jobs``: names the tool that lists running jobs; "" if the model has only one tool, and none that reads the rest.
+    ``secrets``: those to mask.
     """
     result = functools.reduce(joined, results)
     notes = [_describe_end(result)]
     if result.background:
         notes.append(left_running(result.background) + jobs)
-    return report(streams_of(result), notes, limit, id=result.id if jobs and result.output_kept else "")
+    streams = streams_of(result) if secrets is None else masked_streams(result, secrets.mask)
+    return report(streams, notes, limit, id=result.id if jobs and result.output_kept else "")
 
 
 def _describe_end(result: Result) -> str:
@@ -258,7 +263,7 @@ class Toolbox:
         self._cancel_alarm()
         self._deadline = None
         try:
-            return describe([await self._timed_out_or(self._interrupt)], self._max_chars)
+            return self._described([await self._timed_out_or(self._interrupt)])
         finally:
             self._handed_back = None
 
@@ -271,8 +276,8 @@ class Toolbox:
 
     async def jobs(self) -> str:
         """List what earlier commands left running in the background, and what it has printed."""
-        listed = list_jobs(await self._jobs(), self._max_chars // 10)
-        return fitted(listed.encode(), 0, 0, self._max_chars)
+        text = list_jobs(await self._jobs(), self._max_chars // 10)
+        return self._masked(text)
 
     async def read_output(
         self,
@@ -283,8 +288,18 @@ class Toolbox:
         grep: Pattern = None,
     ) -> str:
         """Read a part of a command's output that was too long to be shown: some lines, or the lines that match."""
+        if bytes is not None and self._session._secrets is not None:
+            raise InvalidRequest("bytes= could show parts of secrets, which are masked here: read lines instead")
         parts: dict[str, Any] = {"lines": lines, "bytes": bytes, "grep": grep}
-        return await self._session.read_output(id, stream, max_chars=self._max_chars, **parts) or _NOTHING
+        return self._masked(await self._session.read_output(id, stream, max_chars=self._max_chars, **parts)) or _NOTHING
+
+    def _masked(self, text: str) -> str:
+        """The text without secrets, and not longer than a model gets."""
+        masked = text if self._session._secrets is None else self._session._secrets.mask(text)
+        return fitted(masked.encode("utf-8", "replace"), 0, 0, self._max_chars, cleaned=False)
+
+    def _described(self, results: Sequence[Result]) -> str:
+        return describe(results, self._max_chars, secrets=self._session._secrets)
 
     def _forget_command(self) -> None:
         self._cancel_alarm()
@@ -374,7 +389,7 @@ class Toolbox:
                 self._add_result(results, await self._session.wait(self._next_wait(until)))
             if not results[-1].runs_on:
                 self._deadline = None
-            return describe(results, self._max_chars)
+            return self._described(results)
         except SessionBusy as error:
             raise SessionBusy(_BUSY.get(str(error), str(error))) from None
         except asyncio.CancelledError:  # when a client gives up, its command must not run on
