@@ -132,6 +132,18 @@ def test_what_is_not_shown_can_be_read() -> None:
     asyncio.run(main())
 
 
+def test_a_page_shows_no_secret() -> None:
+    async def main() -> None:
+        async with AsyncSession(redact=["hunter[0-9]"]) as session:
+            tools = Toolbox(session)
+            await tools.bash("echo a; echo password hunter2")
+            assert await tools.read_output("c1", grep="pass") == "2:password ***\n"
+            with pytest.raises(InvalidRequest, match="read lines instead"):
+                await tools.read_output("c1", bytes=[0, 14])
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("setting", ["patience", "timeout", "tick"])
 @pytest.mark.parametrize("value", [0, -1, None, "3", True, float("nan")])
 def test_bad_limits_are_refused_at_once(setting: str, value: Any) -> None:
