@@ -23,6 +23,7 @@ from .engine.verbs.expect import expect, late
 from .errors import ANOTHER_LOOP, CLOSED, ENDED, IN_CALLBACK, NOT_YOURS, RESTARTED, NotRunning, SessionBusy
 from .keys import check_keys
 from .models import OnOutput, Request, Result, Stream, to_bytes
+from .paging import Query
 from .signatures import LoopSession, Seconds, Text, check_idle, pattern_of
 
 if TYPE_CHECKING:
@@ -486,6 +487,9 @@ class AsyncSession(Base, LoopSession[Request]):
         if (shared := await self._join_running(until)) is not None and shared.runs_on:
             return late(pattern, exact)
         return await self._do(expect(engine, pattern, until, exact))
+
+    async def _page(self, query: Query) -> str:
+        return await adrive(self._reading(query), LoopPoller())
 
     def _on_change(self, do: Callable[[], None]) -> None:
         """Call a method when bash prints something while no verb runs, mostly the mark of a command that has ended.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .engine.io.loop import LoopWaiter
 from .engine.io.output import resolve_spill
-from .engine.io.threads import drive
+from .engine.io.threads import Steps, Wait, drive
 from .engine.io.waiter import Waiter
 from .engine.kernel.signals import signals_deferred
 from .engine.verbs.call import Call, SessionJob
@@ -34,6 +34,7 @@ from .options import (
     place_of,
     scope_of,
 )
+from .paging import Piece, Query, page
 from .redact import Redact, redaction
 from .sandbox import Sandbox
 from .signatures import AnySession, Command, RunOptions, Seconds, Text, fed
@@ -273,7 +274,8 @@ class Base(AnySession[Request]):
 
     def _elsewhere(self, reason: str = _ELSEWHERE) -> Result:
         """Return the result of a waiter whose time is up while another thread or task still waits on the command."""
-        return Result(b"", b"", None, None, self.cwd, 0.0, "running", reason=reason)
+        call = self._engine.current
+        return Result(b"", b"", None, None, self.cwd, 0.0, "running", reason=reason, id=call.id if call else "")
 
     def _came_of(self, command: bytes | None = None) -> Result | None:
         """Deliver the result of the last command, whose caller was cancelled; None if there is none.
@@ -289,6 +291,25 @@ class Base(AnySession[Request]):
         seconds = self._defaults.timeout if timeout is ... else timeout
         check_seconds("timeout", seconds)
         return None if seconds is None else time.monotonic() + seconds
+
+    def _piece(self, id: str, stream: str, begin: int, size: int) -> Piece:
+        """Return a part of a kept output; see ``Outputs.read``. Waits for nothing, also while a command runs."""
+        engine = self._mine()
+        engine.refuse_closed()
+        return engine.outputs.read(id, stream, begin, size)
+
+    def _reading(self, query: Query) -> Steps[str]:
+        """Return the text of a page. It waits for no command."""
+        pages, id = page(query), query.id
+        wanted = next(pages)
+        try:
+            while True:
+                piece = self._piece(id, query.stream, *wanted)
+                id, wanted = piece.id, pages.send(piece)
+                yield Wait((), time.monotonic())  # an event loop serves other sessions meanwhile
+        except StopIteration as end:
+            text: str = end.value
+            return text
 
     def jobs(self, released: bool = False) -> Sequence[SessionJob]:
         """Return what earlier calls left running."""
@@ -324,7 +345,7 @@ def _limits_of(limits: object, sandbox: Sandbox | None) -> Limits:
 
 def _end(engine: Engine, owner: int) -> None:
     """Close the session at garbage collection or interpreter exit. In a forked child the shell is the parent's."""
-    if os.getpid() != owner or engine.shell is None:
+    if os.getpid() != owner:
         return
     try:
         with signals_deferred():  # a finalizer runs only once

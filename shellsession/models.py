@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any, Final, Literal, Self, dataclass_transform
 
 from .errors import InvalidRequest, ShellSessionError
+from .paging import check_chars
 from .redact import Redact, masker
 from .text import MAX_CHARS, clean as cleaned, decoded, edited, ending, fitted, left_running, report, status
 
@@ -362,6 +363,9 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
     * ``duration``: in seconds. ``cwd``: bash's working directory afterwards.
     * ``stdout_omitted``, ``stderr_omitted``: how many bytes were dropped.
     * ``stdout_file``, ``stderr_file``: the spill files that were written; see ``Limits``.
+    * ``id``: the name of the command for ``read_output``. A command that was handed back has one id for all its
+      results.
+    * ``output_kept``: False if ``read_output`` cannot show all of it, because the session's directory is full.
     """
 
     stdout_bytes: bytes
@@ -382,6 +386,8 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
     stdout_cut: int = 0
     stderr_cut: int = 0
     ran: bool = True
+    id: str = ""
+    output_kept: bool = True
 
     @property
     def stdout(self) -> str:
@@ -419,11 +425,11 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
         """Return the text for a model: the output, and in brackets how the command ended if it did not just succeed.
 
         The text has at most ``max_chars`` characters. Longer output keeps its first and last lines, with a note between
-        them that says how much is missing. ``clean``: show the output as a terminal would, without escape sequences,
-        and with ``\\r`` and backspaces applied. ``redact``: show ``***`` for secrets; see ``Session``.
+        them that says how much is missing, and which call of ``read_output`` shows it. ``clean``: show the output as a
+        terminal would, without escape sequences, and with ``\\r`` and backspaces applied. ``redact``: show
+        ``***`` for secrets; see ``Session``.
         """
-        if isinstance(max_chars, bool) or not isinstance(max_chars, int) or max_chars < 1:
-            raise InvalidRequest(f"max_chars is a number of characters, 1 or more, not {max_chars!r:.100}")
+        check_chars(max_chars)
         check_flag("clean", clean)
         notes = [ending(self)]
         if self.background:
@@ -431,7 +437,7 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
         if files := [file for file in (self.stdout_file, self.stderr_file) if file]:
             notes.append(f"all of the output: {', '.join(files)}")
         if (mask := masker(redact)) is None:
-            return report(streams_of(self), notes, max_chars, clean)
+            return report(streams_of(self), notes, max_chars, clean, self.id if self.output_kept else "")
         return report(masked_streams(self, mask, clean), notes, max_chars, clean)
 
     def __str__(self) -> str:
@@ -499,11 +505,11 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
 _EXITED: Final = Result(b"", b"", 0, None, "", 0.0, "exited").__dict__
 
 
-def exited(stdout: bytes, stderr: bytes, status: int, cwd: str, duration: float) -> Result:
+def exited(stdout: bytes, stderr: bytes, status: int, cwd: str, duration: float, id: str) -> Result:
     """Return the result of a command that ended by itself, with its complete output."""
     result = object.__new__(Result)  # without ``__init__``, which takes 2 us more
     result.__dict__.update(
-        _EXITED, stdout_bytes=stdout, stderr_bytes=stderr, exit_code=status, cwd=cwd, duration=duration
+        _EXITED, stdout_bytes=stdout, stderr_bytes=stderr, exit_code=status, cwd=cwd, duration=duration, id=id
     )
     return result
 

@@ -1,4 +1,4 @@
-"""The interface that all sessions share, in this process or in the daemon: ``run``, ``stream``, ``expect`` and jobs.
+"""The interface that all sessions share, in this process or in the daemon: what they do with commands and their output.
 
 Law: the options of ``run`` and ``stream``, which ``Request`` declares, are typed here and nowhere else. Nothing runs
 here; each kind of session implements ``_run`` and ``_stream``.
@@ -26,7 +26,8 @@ from .models import (
     checked,
     to_bytes,
 )
-from .text import decoded
+from .paging import Query, Range, query_for
+from .text import MAX_CHARS, decoded
 
 if TYPE_CHECKING:
     import re
@@ -292,6 +293,35 @@ class ThreadSession(_Streaming[R, Output]):
         """Wait until the output contains a plain string, or one of a list; otherwise like ``expect``."""
         return self._expect(pattern, timeout, exact=True)
 
+    def read_output(
+        self,
+        id: str,
+        stream: Stream = "stdout",
+        *,
+        lines: Range | None = None,
+        bytes: Range | None = None,
+        grep: str | None = None,
+        max_chars: int = MAX_CHARS,
+    ) -> str:
+        """Return a part of a command's output as text of at most ``max_chars`` characters.
+
+        ``id`` is that of its Result. The session keeps the last 20 short outputs, and the last 20 others, 64 MiB
+        together, in files that end with it. Of one stream the first 32 MiB are kept. A command may still run.
+
+        * ``lines``: the lines from the first to the last, counted from 1. ``(200, None)`` goes to the end.
+        * ``grep``: only the lines that match a regular expression of Python, each as ``number:line``.
+        * ``bytes``: the bytes from the first up to the last, counted from 0, and without the last.
+
+        Lines are as ``Result.for_model`` shows them, without escape sequences; bytes are decoded unchanged. Without
+        all three, the text begins with the first line. If it ends early, a mark names the call that goes on.
+
+        Raises NoSuchOutput, which names the ids that are kept, and InvalidRequest.
+        """
+        return self._page(query_for(id, stream, lines, bytes, grep, max_chars))
+
+    def _page(self, query: Query) -> str:
+        raise NotImplementedError
+
     def _run(self, request: R) -> Result:
         raise NotImplementedError
 
@@ -308,12 +338,16 @@ class LoopSession(_Streaming[R, AsyncOutput]):
     run = awaited(ThreadSession.run)
     expect = awaited(ThreadSession.expect)
     expect_exact = awaited(ThreadSession.expect_exact)
+    read_output = awaited(ThreadSession.read_output)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def _checked(self, running: Awaitable[Result], check: bool, command: object) -> Result:
         return checked(await running, check, command)
+
+    async def _page(self, query: Query) -> str:
+        raise NotImplementedError
 
     async def _run(self, request: R) -> Result:
         raise NotImplementedError

@@ -20,7 +20,7 @@ from ..errors import InvalidRequest
 from ..models import OnOutput, Result, streams_of
 from ..signatures import Seconds
 from .arguments import show_json, span, talk
-from .output import OutputRelay, report_gap, write
+from .relay import OutputRelay, report_gap, write
 from .words import INTERRUPTED, REFUSED
 
 _CHUNK: Final = 1 << 16

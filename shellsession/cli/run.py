@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from ..models import MAX_COMMAND, OPTIONS, TTY, Result, Stdin
 from . import arguments, results, words
 from .arguments import show_json, talk
-from .output import OutputRelay
+from .relay import OutputRelay
 
 if TYPE_CHECKING:
     from ..daemon.client.session import RemoteSession

@@ -55,6 +55,8 @@ class AwaitedSession(Protocol):
     def wait(self, timeout: float, /) -> Awaitable[Result]: ...
     @property
     def send(self) -> Callable[..., Awaitable[Result]]: ...
+    @property
+    def read_output(self) -> Callable[..., Awaitable[str]]: ...
     def interrupt(self) -> Awaitable[Result]: ...
     def _interrupt(self, command: Any, /) -> Awaitable[Result]: ...  # only that one; raises NotRunning
     def restart(self) -> Awaitable[None]: ...
@@ -148,6 +150,9 @@ class ThreadedSession:
     def _end(self, handed: Any) -> None:
         with suppress(ShellSessionError):
             self._session._interrupt(handed)
+
+    async def read_output(self, *arguments: Any, **options: Any) -> str:
+        return await to_its_end(in_own_thread(partial(self._session.read_output, *arguments, **options)))
 
     async def interrupt(self) -> Result:
         return await to_its_end(in_own_thread(self._session.interrupt))

@@ -23,13 +23,18 @@ from .binding import AwaitedSession
 from .extras import missing
 from .toolbox import (
     PROGRESS,
+    Bytes,
     Command,
     Interactive,
     JobId,
     JobPatience,
     Keys,
     KillJob,
+    Lines,
+    OutputId,
     Patience,
+    Pattern,
+    StreamName,
     TextToType,
     Timeout,
     Toolbox,
@@ -117,6 +122,12 @@ def server(toolbox: Toolbox) -> MCPServer:
         job: JobId = None, until: UntilText = None, seconds: JobPatience = None, kill: KillJob = False
     ) -> str:
         return await _answer(toolbox.jobs(job, until, seconds, kill))
+
+    @mcp_server.tool(description=inspect.getdoc(toolbox.read_output), annotations=read_only, structured_output=False)
+    async def read_output(
+        id: OutputId, stream: StreamName = "stdout", lines: Lines = None, bytes: Bytes = None, grep: Pattern = None
+    ) -> str:
+        return await _answer(toolbox.read_output(id, stream, lines, bytes, grep))
 
     return mcp_server
 

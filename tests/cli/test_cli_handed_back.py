@@ -86,7 +86,10 @@ def test_wait_passes_on_what_is_printed_behind_what_was(
         assert process.stdout is not None
         assert process.stdout.read() == b"x" * 1000
         status, said = finish(process)
-    assert (status, said) == (6, b"shellsession: 14 bytes of stdout were not kept: they are missing in the middle\n")
+    assert (status, said) == (
+        6,
+        b"shellsession: 14 bytes of stdout are missing here, in the middle: see `shellsession output`\n",
+    )
 
 
 def test_send_passes_on_what_is_printed(daemon: Daemon, agent: str, fifos: list[Path]) -> None:

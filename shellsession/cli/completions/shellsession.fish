@@ -45,8 +45,8 @@ function _shtab_shellsession_using
   test "$_shtab_shellsession_cmdpath" = "$argv"
 end
 
-set -g _shtab_shellsession_commands run ls send wait interrupt jobs restart kill attach log status doctor serve stop mcp agent completion
-set -g _shtab_shellsession_opts_with_value --audit --cwd --env --idle-timeout --idle-ttl --keys --log-file --log-level --max-sessions --model --on-timeout --others --patience --session --socket --timeout -C -n -s
+set -g _shtab_shellsession_commands run ls send wait interrupt jobs output restart kill attach log status doctor serve stop mcp agent completion
+set -g _shtab_shellsession_opts_with_value --audit --bytes --cwd --env --grep --idle-timeout --idle-ttl --keys --lines --log-file --log-level --max-chars --max-sessions --model --on-timeout --others --patience --session --socket --stream --timeout --until -C -n -s
 
 complete -c shellsession -e
 complete -c shellsession -f
@@ -97,9 +97,23 @@ complete -c shellsession -n '_shtab_shellsession_using interrupt' -l socket -xka
 complete -c shellsession -n '_shtab_shellsession_using interrupt; and test $_shtab_shellsession_npos -eq 0' -ka "(shellsession ls --names 2>/dev/null)" -d 'whose session'
 complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a jobs -d 'list what earlier commands left running'
 complete -c shellsession -n '_shtab_shellsession_using jobs' -s h -l help -d 'show this help message and exit'
-complete -c shellsession -n '_shtab_shellsession_using jobs' -l json -d 'print a JSON list, with the output of each job since its command returned'
+complete -c shellsession -n '_shtab_shellsession_using jobs' -l wait -d 'first wait until JOB ends'
+complete -c shellsession -n '_shtab_shellsession_using jobs' -l until -x -d 'first wait until the output of JOB matches this regular expression'
+complete -c shellsession -n '_shtab_shellsession_using jobs' -l kill -d 'end JOB and everything below it'
+complete -c shellsession -n '_shtab_shellsession_using jobs' -l release -d 'let JOB outlive the session'
+complete -c shellsession -n '_shtab_shellsession_using jobs' -l timeout -x -d 'wait for at most S seconds'
+complete -c shellsession -n '_shtab_shellsession_using jobs' -l json -d 'print JSON, with the output of each job since its command returned'
 complete -c shellsession -n '_shtab_shellsession_using jobs' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
 complete -c shellsession -n '_shtab_shellsession_using jobs; and test $_shtab_shellsession_npos -eq 0' -ka "(shellsession ls --names 2>/dev/null)" -d 'whose session'
+complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a output -d 'show parts of what a command printed'
+complete -c shellsession -n '_shtab_shellsession_using output' -s h -l help -d 'show this help message and exit'
+complete -c shellsession -n '_shtab_shellsession_using output' -l stream -xka "stdout stderr" -d 'which one'
+complete -c shellsession -n '_shtab_shellsession_using output' -l lines -x -d 'the lines from A to B, counted from 1'
+complete -c shellsession -n '_shtab_shellsession_using output' -l grep -x -d 'only the lines that match a regular expression of Python'
+complete -c shellsession -n '_shtab_shellsession_using output' -l bytes -x -d 'the bytes from A up to B, counted from 0'
+complete -c shellsession -n '_shtab_shellsession_using output' -l max-chars -x -d 'how much to show at most'
+complete -c shellsession -n '_shtab_shellsession_using output' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
+complete -c shellsession -n '_shtab_shellsession_using output; and test $_shtab_shellsession_npos -eq 0' -ka "(shellsession ls --names 2>/dev/null)" -d 'whose session'
 complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a restart -d 'give an agent a fresh bash'
 complete -c shellsession -n '_shtab_shellsession_using restart' -s h -l help -d 'show this help message and exit'
 complete -c shellsession -n '_shtab_shellsession_using restart' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'

@@ -232,6 +232,16 @@ class JobOutput(OfAgent):
     name: Literal["stdout", "stderr", "terminal", "before"]
 
 
+class ReadOutput(OfAgent):
+    """Some bytes of a kept output, for ``Session.read_output``. ``output``: its id; "" is the latest that has any."""
+
+    verb: Literal["read_output"]
+    output: Annotated[str, Field(max_length=ID_MAX)]
+    stream: Literal["stdout", "stderr"]
+    begin: Annotated[int, Field(ge=0)]
+    size: Annotated[int, Field(ge=0)]
+
+
 class KillJob(OfAgent):
     """``Job.kill`` of the job with that id."""
 

@@ -276,6 +276,12 @@ async def _job_output(shared: SharedSession, incoming: Incoming) -> Answer:
     return Answer({"value": omitted, "cut": cut}, (output,))
 
 
+async def _read_output(shared: SharedSession, incoming: Incoming) -> Answer:
+    request: requests.ReadOutput = incoming.request
+    piece = shared.session._piece(request.output, request.stream, request.begin, request.size)
+    return Answer({"output": piece.id, "kept": piece.kept, "size": piece.size}, (piece.data,))
+
+
 async def _kill_job(shared: SharedSession, incoming: Incoming) -> Answer:
     return Answer({"value": _job(shared.session, incoming.request.job).kill()})
 
@@ -316,6 +322,7 @@ def _job(session: AsyncSession, name: str) -> SessionJob:
 _WITHOUT_COMMAND: dict[type, Callable[[SharedSession, Incoming], Awaitable[Answer | None]]] = {
     requests.Jobs: _jobs,
     requests.JobOutput: _job_output,
+    requests.ReadOutput: _read_output,
     requests.KillJob: _kill_job,
     requests.ReleaseJob: _release_job,
     requests.Resize: _resize,

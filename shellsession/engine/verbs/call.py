@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
 from ...errors import FORKED, InvalidRequest, NotRunning, SessionClosed
 from ...models import TTY, Outcome, Request, Result, Stream as StreamName
 from ...signatures import AnyJob, Seconds
+from ..bash.outputs import Outputs
 from ..io.jobs import AsyncJob, Job
 from ..io.output import NO_SPILLS, Capture, Spills
 from ..io.streams import Stream
@@ -403,11 +404,14 @@ class Call:
     dialogue: Dialogue | None = None
     idle_timeout_now: Seconds = ...  # the idle limit of the present ``wait`` or ``send``; ... is that of the request
     application_keys = False  # the program has switched the cursor keys of the terminal
+    id = ""  # of its results; "" for a startup command
+    outputs: Outputs | None = None  # keeps its output for ``read_output``
     finder = _Made(lambda call: MarkFinder(call.nonce, call.prompt))
     stdout = _Made(lambda call: call.fresh_capture("stdout"))
     stderr = _Made(lambda call: call.fresh_capture("stderr"))
     own_output = _Made(lambda call: call.fresh_capture())  # what was printed on bash's own stdout
     unseen = _Made(lambda call: bytearray())  # output that no expect, and no ``until`` of a wait, has seen
+    record = _Made(lambda call: call.outputs.begin(call.id) if call.outputs is not None else None)
 
     def __init__(
         self,
@@ -458,6 +462,8 @@ class Call:
         """Add output."""
         self.last_output = now
         (self.stdout if name == "stdout" else self.stderr).feed(data)
+        if self.record is not None:
+            self.record.feed(name, data)
         self.has_output = True
         if self.pieces is not None and self._room_for_pieces(data):
             self.pieces.append((name, data))
@@ -480,6 +486,14 @@ class Call:
             return False
         del self.unseen[: len(text[: found.end()].encode("utf-8", "surrogateescape"))]
         return True
+
+    def keeps_output(self, final: bool) -> bool:
+        """Return whether ``read_output`` can show its output. ``final``: the command has ended."""
+        if (record := self.record) is None:
+            return True
+        if final:
+            record.end()
+        return not record.lost
 
     def call_back(self, name: StreamName, data: bytes) -> None:
         """Call its callback, if it has one."""

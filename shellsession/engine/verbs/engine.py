@@ -306,15 +306,15 @@ class Engine(Core):
             self.note_traps(request)
             self.traced = self.prompt_speaks and self.may_run_trap(request) and (yield from ending.is_traced(shell))
             if (request.cwd is None and not request.env) or (fault := (yield from self._enter(request))) is None:
-                return submit.start(self, shell, request)
+                return self.name(submit.start(self, shell, request))
             return fault
-        call = self.last = Call(request, Typed(), self.left)
+        call = self.last = self.name(Call(request, Typed(), self.left))
         call.not_run = True
         call.reason = GONE
         if lost is None:
             yield from shell_end.shell_died(self, call)
         else:
-            call.end(loss_report(lost))
+            call.end(loss_report(lost, call.id))
         return call
 
     def _enter(self, request: Request) -> Steps[Call | None]:
@@ -323,7 +323,7 @@ class Engine(Core):
         entered = yield from scope.enter(self, shell, request)
         if not entered.fault:
             return None
-        call = self.last = Call(request, Typed(), self.left)
+        call = self.last = self.name(Call(request, Typed(), self.left))
         call.not_run, call.reason = True, f"cwd= or env= could not be set: {entered.fault}"
         if entered.mark is None:
             yield from shell_end.kill_shell(self, call)
@@ -459,7 +459,10 @@ class Engine(Core):
         ``in_order``: run the shutdown commands first.
         """
         self.closed = True
-        yield from shell_end.or_abandon(self, self._end(CLOSED) if in_order else shell_end.shut_down(self, CLOSED))
+        try:
+            yield from shell_end.or_abandon(self, self._end(CLOSED) if in_order else shell_end.shut_down(self, CLOSED))
+        finally:
+            self.outputs.close()
         self._log("session closed")
 
     def _log(self, text: str, *values: object) -> None:
