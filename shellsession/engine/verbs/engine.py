@@ -158,6 +158,7 @@ class Engine(Core):
     """The operations of one session, as generators. They say what they wait for; the caller waits."""
 
     _ordinary: Ordinary | None = None  # types ordinary commands, as long as nothing about the shell is unusual
+    _start_logged = False  # so that its close is logged once
 
     # -- open
 
@@ -180,6 +181,7 @@ class Engine(Core):
             for text in self.options.startup:
                 yield from self._prepare(text)
             self.status, shell.phase = 0, READY
+            self._start_logged = True
             self._log("bash started, pid %d", shell.pid)
         except GeneratorExit:
             shell_end.abandon(self)
@@ -463,7 +465,9 @@ class Engine(Core):
             yield from shell_end.or_abandon(self, self._end(CLOSED) if in_order else shell_end.shut_down(self, CLOSED))
         finally:
             self.outputs.close()
-        self._log("session closed")
+        if self._start_logged:
+            self._start_logged = False
+            self._log("session closed")
 
     def _log(self, text: str, *values: object) -> None:
         if (log := logger(DEBUG)) is not None:
