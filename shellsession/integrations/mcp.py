@@ -6,11 +6,10 @@ Standard input and output carry the protocol. Bash and its commands never inheri
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, cast
@@ -21,40 +20,32 @@ from ..errors import ShellSessionError
 from ..models import VERSION
 from .binding import AwaitedSession
 from .extras import missing
-from .toolbox import (
-    PROGRESS,
-    Bytes,
-    Command,
-    Interactive,
-    JobId,
-    JobPatience,
-    Keys,
-    KillJob,
-    Lines,
-    OutputId,
-    Patience,
-    Pattern,
-    StreamName,
-    TextToType,
-    Timeout,
-    Toolbox,
-    UntilText,
-)
+from .toolbox import PROGRESS, Toolbox
 
 try:
     import anyio
     from mcp.server import MCPServer
-    from mcp.server.mcpserver import Context
     from mcp.server.mcpserver.exceptions import ToolError
     from mcp.server.stdio import stdio_server
     from mcp.shared.message import SessionMessage
-    from mcp.types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError, ToolAnnotations
+    from mcp.types import (
+        INVALID_REQUEST,
+        PARSE_ERROR,
+        CallToolResult,
+        ErrorData,
+        JSONRPCError,
+        TextContent,
+        ToolAnnotations,
+    )
 except ImportError as error:
     raise missing("mcp", error) from error
 
 _INSTRUCTIONS: Final = """\
 One bash that stays open. `bash` runs a command in it; directory, variables and functions persist between calls. A
 command that takes long is handed back running: `wait` for it, `send` it input, or `interrupt` it."""
+
+_ACTS: Final = ToolAnnotations(destructive_hint=True, open_world_hint=True)
+_LOOKS: Final = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 
 _UNREADABLE: Final = (
     "the request is not valid JSON in UTF-8 (half of a surrogate pair? an invalid byte?): nothing was run"
@@ -74,12 +65,15 @@ def server(toolbox: Toolbox) -> MCPServer:
         """
 
         async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
-            if name in toolbox.VERBS:
-                try:
-                    arguments = toolbox.checked(name, arguments)
-                except ShellSessionError as error:
-                    raise ToolError(str(error)) from error
-            return await super().call_tool(name, arguments, context)
+            if name not in toolbox.VERBS:
+                return await super().call_tool(name, arguments, context)
+            if context is not None:  # only in the task of this request
+                PROGRESS.set(lambda seconds, line: context.report_progress(seconds, None, line or None))
+            try:
+                text = await toolbox.call(name, arguments)
+            except ShellSessionError as error:
+                raise ToolError(str(error)) from error
+            return CallToolResult(content=[TextContent(type="text", text=text)])
 
         async def run_stdio_async(self) -> None:
             core = self._lowlevel_server
@@ -92,43 +86,13 @@ def server(toolbox: Toolbox) -> MCPServer:
                     group.cancel_scope.cancel()
 
     mcp_server = CheckedServer("shellsession", instructions=_INSTRUCTIONS, version=VERSION, log_level="WARNING")
-    destructive = ToolAnnotations(destructive_hint=True, open_world_hint=True)
-    read_only = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-
-    @mcp_server.tool(description=inspect.getdoc(toolbox.bash), annotations=destructive, structured_output=False)
-    async def bash(
-        command: Command, context: Context, timeout: Timeout = None, interactive: Interactive = False
-    ) -> str:
-        return await _answer(toolbox.bash(command, timeout, interactive), context)
-
-    @mcp_server.tool(description=inspect.getdoc(toolbox.send), annotations=destructive, structured_output=False)
-    async def send(context: Context, text: TextToType = "", keys: Keys = None) -> str:
-        return await _answer(toolbox.send(text, keys), context)
-
-    @mcp_server.tool(description=inspect.getdoc(toolbox.wait), annotations=read_only, structured_output=False)
-    async def wait(context: Context, seconds: Patience = None) -> str:
-        return await _answer(toolbox.wait(seconds), context)
-
-    @mcp_server.tool(description=inspect.getdoc(toolbox.interrupt), annotations=destructive, structured_output=False)
-    async def interrupt() -> str:
-        return await _answer(toolbox.interrupt())
-
-    @mcp_server.tool(description=inspect.getdoc(toolbox.restart), annotations=destructive, structured_output=False)
-    async def restart() -> str:
-        return await _answer(toolbox.restart())
-
-    @mcp_server.tool(description=inspect.getdoc(toolbox.jobs), annotations=destructive, structured_output=False)
-    async def jobs(
-        job: JobId = None, until: UntilText = None, seconds: JobPatience = None, kill: KillJob = False
-    ) -> str:
-        return await _answer(toolbox.jobs(job, until, seconds, kill))
-
-    @mcp_server.tool(description=inspect.getdoc(toolbox.read_output), annotations=read_only, structured_output=False)
-    async def read_output(
-        id: OutputId, stream: StreamName = "stdout", lines: Lines = None, bytes: Bytes = None, grep: Pattern = None
-    ) -> str:
-        return await _answer(toolbox.read_output(id, stream, lines, bytes, grep))
-
+    for verb in toolbox.VERBS:
+        mcp_server.add_tool(
+            getattr(toolbox, verb),
+            description=Toolbox.definition(verb)["description"],
+            annotations=_LOOKS if verb in ("wait", "read_output") else _ACTS,
+            structured_output=False,
+        )
     return mcp_server
 
 
@@ -219,13 +183,3 @@ async def _refuse_unreadable(lines: _LineReader, incoming: Any, sender: Any, out
 
 async def _connect(agent: str, socket: str | None) -> AwaitedSession:
     return await aconnect(agent, socket=socket)
-
-
-async def _answer(verb: Awaitable[str], context: Context | None = None) -> str:
-    """Await a verb and return its text. An error becomes a ToolError, which the model reads."""
-    if context is not None:  # only in the task of this request
-        PROGRESS.set(lambda seconds, line: context.report_progress(seconds, None, line or None))
-    try:
-        return await verb
-    except ShellSessionError as error:
-        raise ToolError(str(error)) from error
