@@ -11,6 +11,7 @@ from collections.abc import Generator
 from typing import Final, NamedTuple
 
 from .errors import InvalidRequest
+from .patterns import compiled
 from .text import MAX_CHARS, call_for, grouped, text_of, unfinished
 
 Range = tuple[int, int | None]
@@ -75,13 +76,7 @@ def query_for(
     if bytes is not None and (lines is not None or grep is not None):
         raise InvalidRequest("bytes= names a part of the stream by itself: leave out lines= and grep=")
     check_chars(max_chars)
-    pattern = None
-    if grep is not None:
-        try:
-            pattern = re.compile(grep)  # type: ignore[call-overload]  # what is not text raises TypeError
-            pattern.search("")
-        except (re.error, TypeError, OverflowError, RecursionError) as error:
-            raise InvalidRequest(f"grep is a regular expression (str), not {grep!r:.100}: {error}") from None
+    pattern = None if grep is None else compiled("grep", grep)
     return Query(id, str(stream), _range("lines", lines, 1), _range("bytes", bytes, 0), pattern, max_chars)
 
 

@@ -6,11 +6,12 @@ here; each kind of session implements ``_run`` and ``_stream``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import wraps
 from os import PathLike
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypedDict, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypedDict, TypeVar
 
 from .errors import InvalidRequest
 from .models import (
@@ -27,10 +28,8 @@ from .models import (
     to_bytes,
 )
 from .paging import Query, Range, query_for
+from .patterns import compiled
 from .text import MAX_CHARS, decoded
-
-if TYPE_CHECKING:
-    import re
 
 Seconds = float | None | EllipsisType
 Text = str | bytes
@@ -113,16 +112,9 @@ def check_idle(idle_timeout: Seconds) -> None:
 
 def pattern_of(until: object) -> re.Pattern[str] | None:
     """Return the regular expression of ``wait(until=)``. Raises InvalidRequest."""
-    if until is None:
-        return None
-    import re  # 5 ms, and rarely needed
-
-    if not isinstance(until, str):
+    if until is not None and not isinstance(until, str):
         raise InvalidRequest(f"until is a regular expression (str), not {until!r:.100}")
-    try:
-        return re.compile(until, re.MULTILINE)
-    except (re.error, RecursionError, OverflowError) as error:
-        raise InvalidRequest(f"until: {until!r:.100} is no regular expression: {error}") from None
+    return None if until is None else compiled("until", until, re.MULTILINE)
 
 
 def _refuse_terminal(stdin: object) -> None:

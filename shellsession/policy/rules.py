@@ -16,7 +16,8 @@ from typing import Any, Final
 
 from ..errors import InvalidRequest, PolicyRefused
 from ..models import Request, check_flag, check_seconds, to_bytes
-from ..redact import Pattern, Redact, as_data, from_data
+from ..patterns import Pattern, as_data, compiled, from_data
+from ..redact import Redact
 from .commands import Analysis, analyze, one_line
 from .grammar import UNKNOWN
 from .programs import base_name, subcommands
@@ -142,7 +143,7 @@ class Policy:
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
             raise InvalidRequest(f"max_command is a number of bytes, 1 or more, or None for no limit, not {size!r}")
         for name in ("hide_names", "hide_values"):
-            object.__setattr__(self, name, [_compiled(name, one) for one in getattr(self, name)])
+            object.__setattr__(self, name, [compiled(name, one) for one in getattr(self, name)])
         for name in _LISTS:  # in one form: two policies with the same rules are equal
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, tuple(getattr(self, name)))
@@ -284,8 +285,8 @@ class Policy:
     def _hides(self, name: str, value: str) -> bool:
         return (
             name.startswith(tuple(self.hide_prefixes))
-            or any(_compiled("", pattern).search(name) for pattern in self.hide_names)
-            or any(_compiled("", pattern).search(value) for pattern in self.hide_values)
+            or any(re.search(pattern, name) for pattern in self.hide_names)
+            or any(re.search(pattern, value) for pattern in self.hide_values)
         )
 
     def known_secrets(self, *environs: Mapping[str, str], redact: Redact = False) -> Secrets:
@@ -320,13 +321,6 @@ def yes(answer: object) -> bool:
 def refused(reason: str) -> PolicyRefused:
     """A PolicyRefused with this reason."""
     return PolicyRefused(f"refused by policy: {reason}")
-
-
-def _compiled(name: str, pattern: Pattern) -> re.Pattern[str]:
-    try:
-        return re.compile(pattern)
-    except re.error as error:
-        raise InvalidRequest(f"{name}: {pattern!r} is not a regular expression: {error}") from None
 
 
 def _check_texts(name: str, values: object, kinds: tuple[type, ...]) -> None:
