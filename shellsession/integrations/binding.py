@@ -85,48 +85,24 @@ def awaited_session(where: Any, agent: object = None) -> tuple[AwaitedSession, R
 
 
 def _awaited(session: Any) -> AwaitedSession:
+    awaited: Any = session
     if isinstance(session, RemoteSession):
-        return AsyncRemoteSession(session.agent, session._transport, session._start, session._opening)
-    if isinstance(session, Session):
-        return ThreadedSession(session)
-    if not iscoroutinefunction(getattr(session, "run", None)):
+        awaited = AsyncRemoteSession(session.agent, session._transport, session._start, session._opening)
+    elif isinstance(session, Session):
+        awaited = ThreadedSession(session)
+    if not iscoroutinefunction(getattr(awaited, "run", None)):
         raise InvalidRequest(f"tools are made for {_KINDS}, not {session!r:.100}")
-    awaited: AwaitedSession = session
-    return awaited
+    return awaited  # type: ignore[no-any-return]
 
 
 class ThreadedSession:
-    """A ``Session`` with the interface of an ``AsyncSession``. Each of its verbs runs in a thread of its own."""
+    """A ``Session`` with the interface of an ``AsyncSession``. Each verb that waits runs in a thread of its own."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    @property
-    def closed(self) -> bool:
-        return self._session.closed
-
-    @property
-    def state(self) -> State:
-        return self._session.state
-
-    @property
-    def _handed(self) -> Any:
-        return self._session._handed
-
-    @property
-    def cwd(self) -> str:
-        return self._session.cwd
-
-    @property
-    def policy(self) -> Policy | None:
-        return self._session.policy
-
-    @property
-    def _secrets(self) -> Secrets | None:
-        return self._session._secrets
-
-    def jobs(self, released: bool = False) -> Sequence[Any]:
-        return self._session.jobs(released)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)  # what does not wait
 
     async def run(self, command: Command, **options: Any) -> Result:
         token = CancelToken()
