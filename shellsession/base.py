@@ -9,7 +9,7 @@ import os
 import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from .engine.io.loop import LoopWaiter
@@ -260,13 +260,7 @@ class Base(AnySession[Request]):
             while self._waiters:  # if the command runs on, the result is None, and each waiter runs its own verb
                 self._waiters.pop().notify(None if attended is None else attended.delivery.result)
             if attended is not None and (ended := attended.delivery.result) is not None and engine.observers.wanted:
-                engine.observers.ended(attended.request.command, ended, self._masking)
-
-    def _masking(self) -> Secrets:
-        """Return what observers of commands do not get."""
-        from .policy.secrets import Secrets
-
-        return self._secrets or Secrets(self._engine.environment())
+                engine.observers.ended(attended.request.command, ended, partial(engine.known_secrets, logged=True))
 
     def _observe(self, observer: Observer) -> None:
         """Call ``observer`` for each command that ends from now on, in the thread or task that gets the result."""

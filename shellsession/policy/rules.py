@@ -297,6 +297,15 @@ class Policy:
         return Secrets({}, [*hidden, *chain.from_iterable(map(secret_values, environs))], self.secrets, redact)
 
 
+def secrets_of(policy: Policy | None, redact: Redact, *environs: Mapping[str, str], logged: bool = False) -> Secrets:
+    """The secrets that tools mask by the options of a session.
+
+    ``logged``: those that logs mask. They include the secrets of the environments, whatever the options are.
+    """
+    policy = policy or Policy()
+    return (replace(policy, mask_secrets=True) if logged else policy).known_secrets(*environs, redact=redact)
+
+
 def ask(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     """Call ``confirm`` and return its answer.
 
