@@ -38,6 +38,7 @@ from ...errors import (
     ShellSessionError,
 )
 from ...models import TTY, Result, Stream
+from ...options import SessionOptions
 from ...policy.secrets import Secrets
 from ...redact import redact_from
 from ..protocol.wire import encode
@@ -93,12 +94,12 @@ class Sessions:
         policy = None if request.policy is None else _policy_of(request.policy)
         redact = redact_from(request.redact)
         if (shared := self.find(request.agent)) is not None:
-            options = shared.engine.options
-            if sandbox not in (None, options.sandbox):
+            there = shared.engine.options
+            if sandbox not in (None, there.sandbox):
                 raise InvalidRequest(_other(request.agent, "which is not confined by this sandbox"))
-            if policy not in (None, options.policy):
+            if policy not in (None, there.policy):
                 raise InvalidRequest(_other(request.agent, "which does not have this policy"))
-            if redact not in (False, options.redact):
+            if redact not in (False, there.redact):
                 raise InvalidRequest(_other(request.agent, "which does not redact these secrets"))
             shared.engine.idle_since = time.monotonic()  # else it could be closed as idle before the next request
             return False
@@ -111,28 +112,11 @@ class Sessions:
         if not os.path.isdir(request.cwd):
             raise InvalidRequest(f"cwd {request.cwd!r} is not a directory")
         env = {**request.env, **AGENT_ENV} if request.inherited and request.agent_env else request.env
-        session = self._agents.session(
-            request.agent,
-            cwd=request.cwd,
-            env=env,
-            extra_env=request.extra_env,
-            agent_env=request.agent_env,
-            timeout=request.timeout,
-            on_timeout=request.on_timeout,
-            tty=request.tty,
-            limits=None if request.limits is None else request.limits.made(),
-            idle_timeout=request.idle_timeout,
-            stdin=None if request.stdin is None else TTY,
-            merge_stderr=request.merge_stderr,
-            startup=request.startup,
-            check_startup=request.check_startup,
-            shutdown=request.shutdown,
-            size=(request.size[0], request.size[1]),
-            bash=request.bash,
-            sandbox=sandbox,
-            policy=policy,
-            redact=redact,
-        )
+        options: Any = {name: getattr(request, name) for name in SessionOptions.__annotations__}
+        options |= {"env": env, "sandbox": sandbox, "policy": policy, "redact": redact}
+        options["limits"] = None if request.limits is None else request.limits.made()
+        options["stdin"] = None if request.stdin is None else TTY
+        session = self._agents.session(request.agent, **options)
         session._engine.options = replace(session._engine.options, umask=request.umask)
         session._engine.jobs, session._engine.jobs_made = self._released.pop(request.agent, ([], 0))
         named = () if policy is None else policy.secrets
