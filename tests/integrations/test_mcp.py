@@ -174,28 +174,27 @@ def test_interrupt_and_jobs() -> None:
     talk(story, "--patience", "0.3")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ({}, "command: is missing; the arguments are command, timeout (optional), interactive (optional)"),
-        ({"command": 7}, "command: should be a valid string; the arguments are command, "),
-        ({"command": "true", "cwd": "/"}, "cwd: is unknown; the arguments are command, "),
-        ({"command": "a\0b"}, "NUL"),
-        ({"command": "true", "timeout": -1}, "positive number of seconds"),
-        ({"command": "true", "timeout": 1e300}, "positive number of seconds"),
-        ({"command": "true", "timeout": True}, "timeout: should be a valid number; the arguments are command, "),
-        ({"command": "true", "timeout": "1"}, "timeout: should be a valid number; the arguments are command, "),
-        ({"command": "true", "interactive": "yes"}, "interactive: should be a valid boolean; the arguments are "),
-        ({"command": "true", "interactive": 1}, "interactive: should be a valid boolean; the arguments are "),
-    ],
-)
-def test_bad_arguments_are_errors_that_the_model_can_read(arguments: dict[str, object], said: str) -> None:
+_BAD: list[tuple[dict[str, object], str]] = [
+    ({}, "command: is missing; the arguments are command, timeout (optional), interactive (optional)"),
+    ({"command": 7}, "command: should be a valid string; the arguments are command, "),
+    ({"command": "true", "cwd": "/"}, "cwd: is unknown; the arguments are command, "),
+    ({"command": "a\0b"}, "NUL"),
+    ({"command": "true", "timeout": -1}, "positive number of seconds"),
+    ({"command": "true", "timeout": 1e300}, "positive number of seconds"),
+    ({"command": "true", "timeout": True}, "timeout: should be a valid number; the arguments are command, "),
+    ({"command": "true", "timeout": "1"}, "timeout: should be a valid number; the arguments are command, "),
+    ({"command": "true", "interactive": "yes"}, "interactive: should be a valid boolean; the arguments are "),
+    ({"command": "true", "interactive": 1}, "interactive: should be a valid boolean; the arguments are "),
+]
+
+
+def test_bad_arguments_are_errors_that_the_model_can_read() -> None:
     async def story(talk: Talk) -> None:
-        text, failed = await talk.call("bash", **arguments)
-        assert failed
-        assert said in text
-        assert "Traceback" not in text
-        assert "\n" not in text
+        for arguments, said in _BAD:
+            text, failed = await talk.call("bash", **arguments)
+            assert (failed, said in text) == (True, True), (arguments, text)
+            assert "Traceback" not in text
+            assert "\n" not in text
         assert (await talk.call("bash", command="echo on"))[0] == "on"
 
     talk(story)
