@@ -87,17 +87,17 @@ def test_many_interrupt_at_once(sh: Session) -> None:
     assert begun.wait(20)
     outcomes: list[object] = []
 
-    def strike() -> None:
+    def ctrl_c() -> None:
         try:
             outcomes.append(sh.interrupt())
         except NotRunning:  # came too late: it had ended
             outcomes.append(None)
 
-    strikers = [threading.Thread(target=strike) for _ in range(8)]
-    for striker in strikers:
-        striker.start()
-    for striker in (*strikers, thread):
-        striker.join(20)
+    others = [threading.Thread(target=ctrl_c) for _ in range(8)]
+    for other in others:
+        other.start()
+    for other in (*others, thread):
+        other.join(20)
     assert results[0].outcome == "interrupted"
     assert set(outcomes) <= {results[0], None}
 
@@ -258,13 +258,13 @@ def test_a_signal_handler_may_interrupt(sh: Session) -> None:
     """Wherever its thread is on its way into a verb or out of one."""
     outcomes: set[str] = set()
 
-    def strike(*_: object) -> None:
+    def ctrl_c(*_: object) -> None:
         try:
             outcomes.add(sh.interrupt().outcome)
         except (NotRunning, SessionBusy) as error:
             outcomes.add(error.code)
 
-    old = signal.signal(signal.SIGALRM, strike)
+    old = signal.signal(signal.SIGALRM, ctrl_c)
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.001, 0.00037)
         for _ in range(300):

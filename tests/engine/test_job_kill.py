@@ -71,12 +71,12 @@ def test_ctrl_c_while_a_stream_becomes_the_jobs_leaves_no_descriptor(
     sh.run("true", tty=False)
     detach = Streams.detach
 
-    def struck(streams: Streams, stream: Stream) -> bool:
+    def interrupted(streams: Streams, stream: Stream) -> bool:
         is_detached = detach(streams, stream)
         signal.raise_signal(signal.SIGINT)
         return is_detached
 
-    monkeypatch.setattr(Streams, "detach", struck)
+    monkeypatch.setattr(Streams, "detach", interrupted)
     with pytest.raises(KeyboardInterrupt):
         sh.run(f"sleep {unique_seconds()} &", tty=False)
     monkeypatch.undo()

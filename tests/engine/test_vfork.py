@@ -182,7 +182,7 @@ def mine():
     with open(f"/proc/self/task/{os.getpid()}/children") as file:
         return sorted(file.read().split()), len(os.listdir("/proc/self/fd"))
 signal.signal(signal.SIGALRM, signal.default_int_handler)
-struck = 0
+interrupted = 0
 with Session(timeout=20) as beside:
     beside.run("true")
     before = mine()
@@ -195,9 +195,9 @@ with Session(timeout=20) as beside:
                 finally:
                     signal.setitimer(signal.ITIMER_REAL, 0)
             except KeyboardInterrupt:
-                struck += 1
+                interrupted += 1
         assert mine() == before, (i, before, mine())
-    print(struck > 20, beside.run("echo well").stdout)
+    print(interrupted > 20, beside.run("echo well").stdout)
 """
     for copied in ("False", "True"):
         assert told(program, copied) == "True well\n\n"

@@ -119,10 +119,10 @@ def test_a_time_out_that_a_closed_loop_began_is_finished_in_the_next(hasty: Tool
     seconds = handed_back(hasty)
     loop = asyncio.new_event_loop()
 
-    async def strike() -> None:
+    async def ctrl_c() -> None:
         hasty._start_time_out()  # as its alarm does
 
-    loop.run_until_complete(strike())
+    loop.run_until_complete(ctrl_c())
     if how == "cancelled":  # as asyncio.run does at its end
         assert hasty._time_out_task is not None
         hasty._time_out_task.cancel()
