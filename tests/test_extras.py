@@ -23,7 +23,7 @@ from commands import cli
         ("strands", "strands", "import shellsession.integrations.strands"),
     ],
 )
-def test_a_missing_sdk_is_told_in_a_line(extra: str, package: str, program: str) -> None:
+def test_a_missing_sdk_is_reported_in_a_line(extra: str, package: str, program: str) -> None:
     words = [sys.executable, "-c", f"import sys; sys.modules[{package!r}] = None; {program}"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     last = done.stderr.splitlines()[-1]

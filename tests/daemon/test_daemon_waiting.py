@@ -162,7 +162,7 @@ def test_who_died_while_he_waited_keeps_nobody_else_waiting(daemon: Daemon, sh: 
     assert (result.stdout, result.exit_code, result.outcome) == ("late\n", 4, "exited")
 
 
-def test_what_the_dead_were_told_of_a_command_comes_with_its_next_result(daemon: Daemon, sh: RemoteSession) -> None:
+def test_what_dead_clients_received_of_a_command_comes_with_its_next_result(daemon: Daemon, sh: RemoteSession) -> None:
     sh.open()
     leave_behind(daemon, sh, "run", WAITS, timeout=0.2, on_timeout="yield")
     with pytest.raises(SessionBusy):
@@ -173,7 +173,7 @@ def test_what_the_dead_were_told_of_a_command_comes_with_its_next_result(daemon:
         sh.wait()
 
 
-def test_what_nobody_heard_is_not_told_of_a_fresh_shell(daemon: Daemon, sh: RemoteSession) -> None:
+def test_what_nobody_received_is_not_reported_of_a_fresh_shell(daemon: Daemon, sh: RemoteSession) -> None:
     sh.open()
     leave_behind(daemon, sh, "run", WAITS)
     Path(sh.cwd, "go").touch()
@@ -183,7 +183,7 @@ def test_what_nobody_heard_is_not_told_of_a_fresh_shell(daemon: Daemon, sh: Remo
         sh.wait()
 
 
-def test_what_nobody_heard_is_not_told_for_what_was_run_after_it(daemon: Daemon, sh: RemoteSession) -> None:
+def test_what_nobody_received_is_not_reported_for_what_was_run_after_it(daemon: Daemon, sh: RemoteSession) -> None:
     sh.open()
     with ThreadPoolExecutor(1) as threads:
         leave_behind(daemon, sh, "run", WAITS)
@@ -195,7 +195,9 @@ def test_what_nobody_heard_is_not_told_for_what_was_run_after_it(daemon: Daemon,
         sh.wait()
 
 
-def test_what_nobody_heard_is_not_told_of_what_runs_after_it(daemon: Daemon, sh: RemoteSession, raw: Raw) -> None:
+def test_what_nobody_received_is_not_reported_of_what_runs_after_it(
+    daemon: Daemon, sh: RemoteSession, raw: Raw
+) -> None:
     sh.open()
     leave_behind(daemon, sh, "run", WAITS)
     Path(sh.cwd, "go").touch()
@@ -207,7 +209,7 @@ def test_what_nobody_heard_is_not_told_of_what_runs_after_it(daemon: Daemon, sh:
     assert raw.receive().parts[0] == b"next\n"
 
 
-def test_an_end_that_nobody_heard_comes_whole_to_who_was_handed_back_the_command(
+def test_an_end_that_nobody_received_comes_whole_to_who_was_handed_back_the_command(
     daemon: Daemon, sh: RemoteSession
 ) -> None:
     assert sh.run(WAITS, timeout=SOON, on_timeout="yield").stdout == "early\n"

@@ -146,7 +146,7 @@ def test_a_host_without_threads_is_interrupted_when_all_is_given_back(
 
 
 @pytest.mark.parametrize(("command", "status"), [("exit 3", 3), ("set -r", 0)])
-def test_the_end_of_a_shell_that_nobody_heard_of_is_told_by_the_next_command(
+def test_the_end_of_a_shell_that_nobody_saw_is_reported_by_the_next_command(
     place: Path, monkeypatch: pytest.MonkeyPatch, command: str, status: int
 ) -> None:
     with Session(cwd=place) as session:

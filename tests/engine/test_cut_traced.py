@@ -78,7 +78,7 @@ def test_a_shell_that_is_traced_just_now_is_alive(sh: Session) -> None:
     assert sh.run("echo on").stdout == "on\n"
 
 
-def test_a_host_that_waits_for_any_child_is_told_of_no_stop(sh: Session) -> None:
+def test_a_host_that_waits_for_any_child_sees_no_stop(sh: Session) -> None:
     told: list[int] = []
 
     def reap(*_: object) -> None:

@@ -67,7 +67,7 @@ def test_an_interrupt_is_for_one_command_only(sh: Session) -> None:
 
 
 @pytest.mark.parametrize(("text", "outcome"), [("(exit 7)", "exited"), ("exit 7", "shell_exited")])
-def test_what_has_ended_by_itself_is_told_as_that(sh: Session, place: Path, text: str, outcome: str) -> None:
+def test_what_has_ended_by_itself_is_reported_as_that(sh: Session, place: Path, text: str, outcome: str) -> None:
     """Though nobody has looked since."""
     sh.run(f"until [ -e go ]; do :; done; echo done; {text}", timeout=0.05, on_timeout="yield")
     (place / "go").touch()
@@ -157,7 +157,7 @@ def test_an_interrupted_start_is_no_start(new_session: Callable[..., Session]) -
     assert "startup" in str(errors[0])
 
 
-def test_who_waits_while_a_session_opens_is_not_told_of_a_startup_command(
+def test_who_waits_while_a_session_opens_is_not_notified_of_a_startup_command(
     new_session: Callable[..., Session], place: Path
 ) -> None:
     os.mkfifo(place / "gate")
@@ -179,7 +179,7 @@ def test_who_waits_while_a_session_opens_is_not_told_of_a_startup_command(
     assert len(told) == 1
 
 
-def test_an_interrupt_that_a_look_has_carried_out_is_told(place: Path) -> None:
+def test_an_interrupt_that_a_look_has_carried_out_is_reported(place: Path) -> None:
     """The daemon looks whether what was handed back has ended."""
 
     async def main() -> None:
@@ -236,7 +236,7 @@ def test_a_task_of_a_closed_loop_harms_no_later_shell(place: Path) -> None:
         asyncio.run(sh.close())
 
 
-def test_who_waits_for_the_end_of_a_verb_that_never_began_is_told(place: Path) -> None:
+def test_who_waits_for_the_end_of_a_verb_that_never_began_is_notified(place: Path) -> None:
     """Who had been handed the turn was cancelled before it took it."""
 
     async def main() -> None:

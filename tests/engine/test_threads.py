@@ -66,7 +66,7 @@ def test_another_thread_ends_a_running_call(sh: Session, way: str, command: str)
             sh.run("true")
 
 
-def test_who_waits_for_a_turn_on_a_closed_session_is_told(sh: Session) -> None:
+def test_who_waits_for_a_turn_on_a_closed_session_is_notified(sh: Session) -> None:
     seconds = unique_seconds()
     with ThreadPoolExecutor(2) as threads:
         running = threads.submit(sh.run, f"sleep {seconds}")
