@@ -24,6 +24,7 @@ from ..errors import InvalidRequest, NotRunning, ShellSessionError
 from ..models import Result, State, command_bytes
 from ..session import Session
 from ..signatures import Command
+from .threads import until_ended
 
 if TYPE_CHECKING:
     from ..policy.rules import Policy
@@ -107,7 +108,7 @@ class ThreadedSession:
     async def run(self, command: Command, **options: Any) -> Result:
         token = CancelToken()
         work = in_own_thread(cancel.run, self._session, command_bytes(command), options, token)
-        return await _to_the_end(work, token.cancel)
+        return await until_ended(work, token.cancel)
 
     async def wait(self, timeout: float) -> Result:
         return await self._follow(self._session.wait, timeout)
@@ -121,7 +122,7 @@ class ThreadedSession:
         def end() -> None:
             threading.Thread(target=self._end, args=(handed,), daemon=True).start()
 
-        return await _to_the_end(in_own_thread(verb, *arguments), end)
+        return await until_ended(in_own_thread(verb, *arguments), end)
 
     def _end(self, handed: Any) -> None:
         with suppress(ShellSessionError):
@@ -140,22 +141,6 @@ class ThreadedSession:
 
     async def restart(self) -> None:
         await to_its_end(in_own_thread(self._session.restart))
-
-
-async def _to_the_end(work: Coroutine[Any, Any, T], end: Callable[[], object]) -> T:
-    """Await the work of a thread. If this task is cancelled, call ``end``, and raise once the thread has ended."""
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        end()
-        with suppress(Exception):  # the thread raises CallCancelled, or its own error, which nobody is to get
-            await to_its_end(_result_of(task))
-        raise
-
-
-async def _result_of(task: asyncio.Future[T]) -> T:
-    return await task
 
 
 _lock = threading.Lock()
