@@ -132,14 +132,16 @@ def runnable(bash: Tool[str]) -> Any:
 
     Raises InvalidRequest for an ``AsyncTool``.
     """
+    sdk = _sdk()
     _check(bash, Tool, "async_runnable")
-    return _for_runner(TOOL, bash)
+    return _for_runner(sdk, TOOL, bash)
 
 
 def async_runnable(bash: AsyncTool[str]) -> Any:
     """As ``runnable``, for the asynchronous client."""
+    sdk = _sdk()
     _check(bash, AsyncTool, "runnable")
-    return _for_async_runner(TOOL, bash)
+    return _for_async_runner(sdk, TOOL, bash)
 
 
 def tools(where: Any, agent: object = None, **options: Unpack[ToolOptions]) -> list[Any]:
@@ -148,24 +150,22 @@ def tools(where: Any, agent: object = None, **options: Unpack[ToolOptions]) -> l
     ``where``: a session of any kind, or ``Agents`` with the name of the ``agent``. ``options``: see ``Toolbox``. The
     tools of ``AsyncAnthropic`` are ``async_tools``. Raises InvalidRequest.
     """
-    toolbox = Toolbox(where, agent, **options)
+    sdk, toolbox = _sdk(), Toolbox(where, agent, **options)
 
     def caller(verb: str) -> Callable[[object], str]:
         return lambda call: run_to_end(toolbox.call(verb, call))
 
-    return [_for_runner(Toolbox.definition(verb), caller(verb)) for verb in Toolbox.VERBS]
+    return [_for_runner(sdk, Toolbox.definition(verb), caller(verb)) for verb in Toolbox.VERBS]
 
 
 def async_tools(where: Any, agent: object = None, **options: Unpack[ToolOptions]) -> list[Any]:
     """As ``tools``, for ``AsyncAnthropic``."""
-    toolbox = Toolbox(where, agent, **options)
-    return [_for_async_runner(Toolbox.definition(verb), partial(toolbox.call, verb)) for verb in Toolbox.VERBS]
+    sdk, toolbox = _sdk(), Toolbox(where, agent, **options)
+    return [_for_async_runner(sdk, Toolbox.definition(verb), partial(toolbox.call, verb)) for verb in Toolbox.VERBS]
 
 
-def _for_runner(definition: Mapping[str, Any], run: Callable[[object], str]) -> Any:
-    sdk = _sdk()
-
-    class Runnable(sdk.BetaBuiltinFunctionTool):  # type: ignore[name-defined]
+def _for_runner(sdk: Any, definition: Mapping[str, Any], run: Callable[[object], str]) -> Any:
+    class Runnable(sdk.BetaBuiltinFunctionTool):
         def to_dict(self) -> Any:
             return dict(definition)
 
@@ -178,10 +178,8 @@ def _for_runner(definition: Mapping[str, Any], run: Callable[[object], str]) -> 
     return Runnable()
 
 
-def _for_async_runner(definition: Mapping[str, Any], run: Callable[[object], Awaitable[str]]) -> Any:
-    sdk = _sdk()
-
-    class Runnable(sdk.BetaAsyncBuiltinFunctionTool):  # type: ignore[name-defined]
+def _for_async_runner(sdk: Any, definition: Mapping[str, Any], run: Callable[[object], Awaitable[str]]) -> Any:
+    class Runnable(sdk.BetaAsyncBuiltinFunctionTool):
         def to_dict(self) -> Any:
             return dict(definition)
 
