@@ -21,7 +21,7 @@ from ..errors import ShellSessionError
 from ..models import VERSION
 from .binding import AwaitedSession
 from .extras import missing
-from .toolbox import PROGRESS, Command, Interactive, Patience, TextToType, Timeout, Toolbox
+from .toolbox import PROGRESS, Command, Enter, Interactive, Patience, TextToType, Timeout, Toolbox
 
 try:
     import anyio
@@ -84,8 +84,8 @@ def server(toolbox: Toolbox) -> MCPServer:
         return await _answer(toolbox.bash(command, timeout, interactive), context)
 
     @mcp_server.tool(description=inspect.getdoc(toolbox.send), annotations=destructive, structured_output=False)
-    async def send(text: TextToType, context: Context) -> str:
-        return await _answer(toolbox.send(text), context)
+    async def send(text: TextToType, context: Context, enter: Enter = True) -> str:
+        return await _answer(toolbox.send(text, enter), context)
 
     @mcp_server.tool(description=inspect.getdoc(toolbox.wait), annotations=read_only, structured_output=False)
     async def wait(context: Context, seconds: Patience = None) -> str:

@@ -13,8 +13,8 @@ import asyncio
 import functools
 import inspect
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
@@ -30,7 +30,17 @@ from ..daemon.client.async_session import AsyncRemoteSession
 from ..daemon.client.remote import TURN_WITHIN
 from ..engine.io.loop import to_its_end
 from ..engine.verbs.delivery import joined
-from ..errors import LATE, STILL_RUNS, InvalidRequest, NoSuchAgent, SessionBusy, ShellSessionError
+from ..errors import (
+    IS_CLOSED,
+    LATE,
+    NOT_YOURS,
+    STILL_RUNS,
+    InvalidRequest,
+    NoSuchAgent,
+    SessionBusy,
+    SessionClosed,
+    ShellSessionError,
+)
 from ..models import LONGEST, TTY, Limits, OnOutput, Result, check_seconds, streams_of
 from ..text import MAX_CHARS, clean, ending, fitted, left_running, report
 from .binding import AwaitedSession, Reopen, awaited_session
@@ -41,6 +51,9 @@ if TYPE_CHECKING:
 
 JOBS: Final = "; see `jobs`"
 _NEXT: Final = "`wait` goes on waiting, `send` answers it if it is interactive, `interrupt` ends it"
+# Part of the reason for a command that reads the terminal, and the advice if it was not interactive.
+_READS_TERMINAL: Final = "waits for input from the terminal"
+_RUN_AGAIN: Final = "; to answer it, run it again with interactive=true, then call `send`"
 
 
 def limits_for(max_chars: object) -> Limits:
@@ -53,10 +66,12 @@ def limits_for(max_chars: object) -> Limits:
 def describe(results: Sequence[Result], limit: int = MAX_CHARS, jobs: str = JOBS) -> str:
     """A command's results as one text: its output in order, how it ended, and what it left running.
 
-    ``jobs``: names the tool that lists running jobs; "" if the model has none.
+    ``jobs``: names the tool that lists running jobs; "" if the model has only one tool.
     """
     result = functools.reduce(joined, results)
     notes = [_describe_end(result)]
+    if jobs and _READS_TERMINAL in result.reason and not result.runs_on:
+        notes[0] += _RUN_AGAIN
     if result.background:
         notes.append(left_running(result.background) + jobs)
     return report(streams_of(result), notes, limit)
@@ -142,11 +157,23 @@ Command = Annotated[str, Field(description="The bash command or script to run")]
 Timeout = Annotated[float | None, Field(description="Seconds after which the command is ended")]
 Interactive = Annotated[bool, Field(description="Give the command a terminal as its input, to be answered with send")]
 Patience = Annotated[float | None, Field(description="How many seconds to wait at most")]
-TextToType = Annotated[str, Field(description="What to type; end it with a newline for Enter")]
+TextToType = Annotated[str, Field(description="What to type")]
+Enter = Annotated[bool, Field(description="Press Enter after the text; false for a single key")]
 
 _EARLIER: Final = "nothing was run, as an earlier command still runs: `wait` for it, `send` it input, or `interrupt` it"
-# Replaces messages of a busy session, to name the verbs of this toolbox. Others (a person is attached) stay.
-_BUSY: Final = {STILL_RUNS: _EARLIER, LATE: _EARLIER}
+# Wording of the library's errors that names its functions and options, and wording that names those of the model. A
+# test of each fails if the library's wording changes.
+_MODEL_WORDING: Final = {
+    STILL_RUNS: _EARLIER,
+    LATE: _EARLIER,
+    NOT_YOURS: f"{NOT_YOURS}; call again when that call has returned",
+    "run it with stdin=TTY": "`wait` for it, or `interrupt` it and run it again with interactive=true",
+    "none was handed back running": "none was handed back running; `bash` runs a command",
+    "it has ended, and nothing was typed": "it has ended, and nothing was typed; `wait` returns what is left to report",
+}
+_CONNECT_AGAIN: Final = "connect again for a new one"
+_FRESH: Final = "its directory, variables and jobs are lost; call again, and a fresh bash is used"
+_NO_OTHER: Final = "its directory, variables and jobs are lost, and no tool can open another one: tell the user"
 
 
 @functools.cache
@@ -199,8 +226,8 @@ class Toolbox:
         ``patience``: seconds that a call waits before it hands its command back (clients give up after about 60).
         ``timeout``: seconds that a command may run if the model names no limit. ``max_chars``: the longest text that
         the model gets. ``tick``: seconds between two progress reports. ``on_output``: called with output while a call
-        waits, as that of ``run``. ``connect``: makes a new session when somebody has closed this one; the call that
-        meets the closed session still fails. Raises InvalidRequest.
+        waits, as that of ``run``. ``connect``: makes a new session when this one was closed or has expired; the call
+        that meets the closed session fails, and says that its state is lost. Raises InvalidRequest.
         """
         session, reopen = awaited_session(where, agent)
         for name, seconds in (("patience", patience), ("timeout", timeout), ("tick", tick)):
@@ -213,6 +240,7 @@ class Toolbox:
         self._deadline: float | None = None  # when the time limit of that command ends it
         self._on_output = on_output
         self._connect = connect or reopen
+        self._relied_on = False  # the model has run a command in this session
         self._turns: Turns | None = None  # the queue of calls in the current loop: models make several at once
         self._alarm: asyncio.TimerHandle | None = None  # goes off at the deadline while no call waits
         # Ends the handed-back command at the deadline; the next call takes its result.
@@ -262,11 +290,12 @@ class Toolbox:
                 until = min(until, time.monotonic() + seconds)
             return await self._follow(self._timed_out_or(lambda: self._session.wait(self._next_wait(until))), until)
 
-    async def send(self, text: TextToType) -> str:
-        """Type into the running command's terminal, then wait for it as `wait` does."""
+    async def send(self, text: TextToType, enter: Enter = True) -> str:
+        """Type into the terminal of the running command (interactive=true) and press Enter, then wait as `wait` does."""
+        typed = text + "\n" if enter and not text.endswith("\n") else text
         async with self._exclusive() as until:
             return await self._follow(
-                self._timed_out_or(lambda: self._session.send(text, self._next_wait(until))), until
+                self._timed_out_or(lambda: self._session.send(typed, self._next_wait(until))), until
             )
 
     async def interrupt(self) -> str:
@@ -275,15 +304,18 @@ class Toolbox:
         self._cancel_alarm()
         self._deadline = None
         try:
-            return describe([await self._timed_out_or(self._interrupt)], self._max_chars)
+            with self._worded():
+                return describe([await self._timed_out_or(self._interrupt)], self._max_chars)
         finally:
             self._handed_back = None
 
     async def restart(self) -> str:
         """Start a fresh bash, in the first directory and with the first environment; nothing set since then is kept."""
         self._forget_command()
-        if not await self._reconnect_if_closed():
-            await self._session.restart()
+        with self._worded():
+            if not await self._reconnect_if_closed():
+                await self._session.restart()
+        self._relied_on = False
         return "[a fresh bash was started]"
 
     async def jobs(self) -> str:
@@ -295,7 +327,7 @@ class Toolbox:
         self._deadline = self._time_out_task = self._handed_back = None
 
     async def _reconnect_if_closed(self) -> bool:
-        """If somebody has closed the session, connect to a new one. Returns True if it did."""
+        """If the session was closed or has expired, connect to a new one. Returns True if it did."""
         if self._connect is None or not self._session.closed:
             return False
         self._forget_command()
@@ -326,7 +358,9 @@ class Toolbox:
                 "another call still waits for its command: call again when that one has returned"
             ) from None
         try:
-            await self._reconnect_if_closed()
+            with self._worded():
+                if await self._reconnect_if_closed() and self._relied_on:  # the command may be one for its directory
+                    raise SessionClosed(f"nothing was run, as this session was closed or has expired: {_CONNECT_AGAIN}")
             await self._end_if_overdue()
         except BaseException:
             turns.give_up()
@@ -334,13 +368,31 @@ class Toolbox:
         # In a daemon the call queues behind other clients, too. If it has not begun by then, it never does.
         token = TURN_WITHIN.set(max(until - self._first_wait - time.monotonic(), 0.001))
         try:
-            yield until
+            with self._worded():
+                yield until
         finally:
             with suppress(ValueError):  # the generator was collected after its loop was closed, in another context
                 TURN_WITHIN.reset(token)
             turns.give_up()
             if self._turns is turns and not turns.loop.is_closed():
                 self._set_alarm(turns.loop)  # also after an error of this call: an earlier command may still run
+
+    @contextmanager
+    def _worded(self) -> Iterator[None]:
+        """Reword the library's errors for the model, which can call the verbs of this toolbox and nothing else."""
+        try:
+            yield
+        except ShellSessionError as error:
+            text = str(error)
+            if isinstance(error, SessionClosed):
+                self._relied_on = False  # this error says what is lost
+                new = _FRESH if self._connect else _NO_OTHER
+                text = text.replace(IS_CLOSED, f"this session is closed: {new}").replace(_CONNECT_AGAIN, new)
+            for words, others in _MODEL_WORDING.items():
+                text = text.replace(words, others)
+            if text == str(error):
+                raise
+            raise type(error)(text) from None
 
     def _loop_turns(self) -> Turns:
         """The queue of calls in this loop. A time limit that a closed loop should have enforced becomes due now."""
@@ -359,7 +411,7 @@ class Toolbox:
             result = await run()
         else:
             result = await in_turn(self._session, run, until - self._first_wait, self._tick)
-        self._deadline = time.monotonic() - result.duration + seconds
+        self._deadline, self._relied_on = time.monotonic() - result.duration + seconds, True
         return result
 
     async def _follow(self, first: Awaitable[Result], until: float, begins: bool = False) -> str:
@@ -379,8 +431,6 @@ class Toolbox:
             if not results[-1].runs_on:
                 self._deadline = None
             return describe(results, self._max_chars)
-        except SessionBusy as error:
-            raise SessionBusy(_BUSY.get(str(error), str(error))) from None
         except asyncio.CancelledError:  # when a client gives up, its command must not run on
             if results or not begins:  # otherwise an earlier command is handed back, which this call must not end
                 self._deadline = None

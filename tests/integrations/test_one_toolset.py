@@ -9,6 +9,7 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,9 +22,9 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from scripted_langchain import Scripted as LangChainModel, runs, says
 from scripted_strands import Scripted as StrandsModel
 from strands import Agent as StrandsAgent
-from system import PATIENCE, unique_seconds, wait_until, with_argument
+from system import PATIENCE, unique_seconds, until, wait_until, with_argument
 
-from shellsession import Agents, AsyncAgents, AsyncSession, InvalidRequest, Session, aconnect, connect
+from shellsession import Agents, AsyncAgents, AsyncSession, InvalidRequest, Session, SessionClosed, aconnect, connect
 from shellsession.integrations import anthropic, langchain, openai, pydantic_ai, strands
 from shellsession.integrations.binding import run_to_end
 from shellsession.integrations.toolbox import Toolbox
@@ -87,7 +88,7 @@ def test_a_long_command_is_handed_back_over_every_kind_of_session(kind: str, dae
         assert with_argument(seconds) == []
         assert await tools.bash("echo $X") == "kept"
         assert "waits for input" in await tools.bash('read -p "name? " n; echo "hello $n"', interactive=True)
-        assert "hello Ann" in await tools.send("Ann\n")
+        assert "hello Ann" in await tools.send("Ann")
 
     play(kind, daemon, story, patience=0.5, tick=0.1)
 
@@ -105,6 +106,33 @@ def test_a_cancelled_call_ends_its_command_over_every_kind_of_session(kind: str,
         assert await tools.bash("echo $X") == "kept"
 
     play(kind, daemon, story)
+
+
+@pytest.mark.parametrize("kind", [Agents, AsyncAgents])
+def test_a_model_learns_once_that_its_session_has_expired(kind: Any, tmp_path: Path) -> None:
+    """Nothing is run then: the command may be one for another directory. Who has run nothing has lost nothing."""
+
+    async def main() -> None:
+        agents = kind(idle_ttl=0.05)
+        try:
+            tools = Toolbox(agents, "a1")
+            for command in (f"cd {tmp_path}; X=1", "X=2"):
+                await tools.bash(command)
+                session = agents.session("a1")
+                await until(lambda session=session: session.closed)
+                with pytest.raises(SessionClosed, match="nothing was run.*variables and jobs are lost; call again"):
+                    await tools.bash("touch never")
+                assert await tools.bash("echo ${X-gone} $PWD; ls never 2>&-") == f"gone {os.getcwd()}\n[exit status 2]"
+                await tools.restart()
+            idle = agents.session("a1")
+            await until(lambda: idle.closed)
+            assert await tools.bash("echo on") == "on"
+        finally:
+            closing = agents.close()
+            if closing is not None:
+                await closing
+
+    asyncio.run(main())
 
 
 def test_agents_need_a_name_and_a_session_has_none() -> None:
