@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         NoSuchAgent,
         NotRunning,
         OutcomeUnknown,
+        PolicyRefused,
         ProtocolError,
         ResultExpired,
         SandboxUnavailable,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
         VersionMismatch,
     )
     from .models import TTY, CommandError, CommandFailed, CommandTimeout, Limits, Result
+    from .policy.rules import Policy
     from .sandbox import Sandbox
     from .session import Session
 
@@ -60,6 +62,7 @@ _HOMES = {
         "NoSuchAgent",
         "NotRunning",
         "OutcomeUnknown",
+        "PolicyRefused",
         "ProtocolError",
         "ResultExpired",
         "SandboxUnavailable",
@@ -72,6 +75,7 @@ _HOMES = {
         "VersionMismatch",
     ),
     "models": ("TTY", "CommandError", "CommandFailed", "CommandTimeout", "Limits", "Result"),
+    "policy.rules": ("Policy",),
     "sandbox": ("Sandbox",),
     "async_session": ("AsyncSession",),
     "session": ("Session",),
@@ -96,6 +100,8 @@ __all__ = [
     "NoSuchAgent",
     "NotRunning",
     "OutcomeUnknown",
+    "Policy",
+    "PolicyRefused",
     "ProtocolError",
     "RemoteSession",
     "Result",

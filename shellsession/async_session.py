@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from .engine.verbs.call import Call
     from .engine.verbs.engine import Engine
+    from .policy.rules import Policy
 
 
 # A loop that ends soon after an iterator was left has ended within this many seconds, even on a busy machine.
@@ -185,6 +186,26 @@ class Turns:
         self.taken = False
 
 
+async def permitted(policy: Policy, request: Request, cwd: str) -> Request:
+    """Return the request as it may run, after ``confirm`` has said yes. Raises PolicyRefused."""
+    verdict = policy.judge(request, lambda: cwd)
+    if verdict.question and policy.confirm is not None:
+        import asyncio
+
+        from .policy.rules import UNCONFIRMED, refused, yes
+
+        try:
+            async with asyncio.timeout(policy.confirm_timeout):
+                # In a thread: a person may take long to answer. A coroutine function only makes its coroutine there.
+                answer = await asyncio.to_thread(policy.confirm, verdict.question, "", cwd)
+                answer = await answer if isinstance(answer, Awaitable) else answer
+        except TimeoutError:
+            raise refused(f"it was not confirmed within {policy.confirm_timeout} s") from None
+        if not yes(answer):
+            raise refused(UNCONFIRMED)
+    return verdict.request
+
+
 # How many seconds ``interrupt`` waits for a callback that is awaited.
 _CALLBACK_PATIENCE = 1.0
 
@@ -313,6 +334,8 @@ class AsyncSession(Base, LoopSession[Request]):
 
     async def _run(self, request: Request) -> Result:
         engine = self._mine()
+        if (policy := engine.options.policy) is not None:
+            request = await permitted(policy, request, self.cwd)
         if request.on_output is None:
             engine.forget_output(result := await self._start(lambda: engine.run(request)))
             return result
@@ -338,6 +361,8 @@ class AsyncSession(Base, LoopSession[Request]):
     async def _follow(
         self, engine: Engine, request: Request, followed: list[Call]
     ) -> AsyncGenerator[tuple[Stream, bytes] | Result]:
+        if (policy := engine.options.policy) is not None:
+            request = await permitted(policy, request, self.cwd)
         call = await self._start(lambda: engine.follow(request))
         followed.append(call)
         try:

@@ -9,7 +9,8 @@ import os
 import time
 import weakref
 from collections.abc import Iterable, Mapping
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from .engine.io.loop import LoopWaiter
 from .engine.io.output import resolve_spill
@@ -20,9 +21,14 @@ from .engine.verbs.call import Call, Job
 from .engine.verbs.engine import Engine
 from .errors import FORKED, InvalidRequest, SessionClosed
 from .models import TTY, Limits, OnTimeout, Request, Result, State, check_flag, check_seconds, command_bytes
-from .options import Options, absolute, bash_of, check_options, check_size, commands_of, place_of
+from .options import Options, absolute, bash_of, check_options, check_policy, check_size, commands_of, place_of
+from .redact import Redact, redaction
 from .sandbox import Sandbox
 from .signatures import AnySession, Command, RunOptions, Seconds, Text, fed
+
+if TYPE_CHECKING:
+    from .policy.rules import Policy
+    from .policy.secrets import Secrets
 
 # How many seconds ``poll`` waits for another thread or task that is in a verb.
 LOOK_PATIENCE = 0.02
@@ -53,6 +59,8 @@ class Base(AnySession[Request]):
         size: tuple[int, int] = (200, 50),
         bash: str | os.PathLike[str] = "bash",
         sandbox: Sandbox | None = None,
+        policy: Policy | None = None,
+        redact: Redact = False,
     ) -> None:
         """Prepare a session. Bash starts at the first command, or at ``open()``.
 
@@ -67,6 +75,10 @@ class Base(AnySession[Request]):
         * ``bash``: the name or path of bash 4.4 or newer.
         * ``sandbox``: confines bash and everything that it starts. If the sandbox cannot be made, the start raises
           SandboxUnavailable.
+        * ``policy``: which commands ``run`` and ``stream`` may start, and for how long. They raise PolicyRefused for
+          others, before anything runs. Bash does not get the variables that it hides.
+        * ``redact``: tools and the daemon's audit log show ``***`` for secrets: keys, tokens and passwords of
+          well-known shapes, and what the patterns of a list find. Results keep the exact bytes.
 
         Raises InvalidRequest.
         """
@@ -77,6 +89,7 @@ class Base(AnySession[Request]):
         self._gentle = "kill" if on_timeout == "kill" else "interrupt"
         check_options(env, extra_env, agent_env, size)
         check_flag("check_startup", check_startup)
+        check_policy(policy)
         if (place := place_of(cwd)) is not None and not os.path.isdir(place):
             raise InvalidRequest(f"cwd {place!r} is not a directory: make it, or name another")
         program = bash_of(bash)
@@ -97,6 +110,8 @@ class Base(AnySession[Request]):
             size=columns_and_rows,
             bash=program,
             sandbox=sandbox,
+            policy=policy,
+            redact=redaction(redact),
         )
         self._engine = Engine(options)
         self._owner = os.getpid()
@@ -142,6 +157,21 @@ class Base(AnySession[Request]):
     def size(self) -> tuple[int, int]:
         """The terminal's (columns, rows)."""
         return self._engine.size
+
+    @property
+    def policy(self) -> Policy | None:
+        """The option ``policy``."""
+        return self._engine.options.policy
+
+    @property
+    def redact(self) -> Redact:
+        """The option ``redact``, for ``Result.for_model``."""
+        return self._engine.options.redact
+
+    @cached_property
+    def _secrets(self) -> Secrets | None:
+        """The secrets that tools mask in what they return; None if they mask nothing."""
+        return self._engine.secrets()
 
     @property
     def idle(self) -> float:

@@ -129,6 +129,8 @@ class Session(Base, ThreadSession[Request]):
         engine = self._engine
         if engine.is_parents:
             engine.refuse_forked()
+        if (policy := engine.options.policy) is not None:
+            request = policy.check(request, cwd=self.cwd)
         while True:
             try:
                 result = self._do(engine.run(request))
@@ -140,6 +142,8 @@ class Session(Base, ThreadSession[Request]):
         return result
 
     def _stream(self, request: Request) -> Output:
+        if (policy := self._engine.options.policy) is not None:
+            request = policy.check(request, cwd=self.cwd)
         return self._follow(self._mine(), request)
 
     def _follow(self, engine: Engine, request: Request) -> Generator[tuple[Stream, bytes] | Result]:

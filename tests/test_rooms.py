@@ -17,6 +17,7 @@ _PURE: Final = (
     *(
         "errors",
         "text",
+        "redact",
         "models",
         "sandbox",
         "policy",

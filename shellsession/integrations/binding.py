@@ -12,7 +12,7 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from inspect import iscoroutinefunction
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from ..contracts import cancel
 from ..contracts.cancel import CancelToken, in_own_thread
@@ -23,6 +23,10 @@ from ..errors import InvalidRequest, NotRunning, ShellSessionError
 from ..models import Result, State, command_bytes
 from ..session import Session
 from ..signatures import Command
+
+if TYPE_CHECKING:
+    from ..policy.rules import Policy
+    from ..policy.secrets import Secrets
 
 T = TypeVar("T")
 _KINDS: Final = "a Session, an AsyncSession, what connect() or aconnect() returns, or Agents with agent=NAME"
@@ -37,6 +41,12 @@ class AwaitedSession(Protocol):
     def state(self) -> State: ...
     @property
     def _handed(self) -> Any: ...  # the command that was handed back running; falsy if there is none
+    @property
+    def cwd(self) -> str: ...
+    @property
+    def policy(self) -> Policy | None: ...
+    @property
+    def _secrets(self) -> Secrets | None: ...  # those that tools mask
     def jobs(self) -> list[Any]: ...
     @property
     def run(self) -> Callable[..., Awaitable[Result]]: ...
@@ -97,6 +107,18 @@ class ThreadedSession:
     @property
     def _handed(self) -> Any:
         return self._session._handed
+
+    @property
+    def cwd(self) -> str:
+        return self._session.cwd
+
+    @property
+    def policy(self) -> Policy | None:
+        return self._session.policy
+
+    @property
+    def _secrets(self) -> Secrets | None:
+        return self._session._secrets
 
     def jobs(self) -> list[Any]:
         return self._session.jobs()

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict, get_type_hin
 
 from pydantic import Field, create_model
 
-from ..async_session import Turns
+from ..async_session import Turns, permitted
 from ..contracts.contract import BadCall, Input, tool_definition
 from ..daemon.client import admin
 from ..daemon.client.async_session import AsyncRemoteSession
@@ -41,12 +41,26 @@ from ..errors import (
     SessionClosed,
     ShellSessionError,
 )
-from ..models import LONGEST, TTY, Limits, OnOutput, Result, check_seconds, streams_of
+from ..models import (
+    LONGEST,
+    TTY,
+    Limits,
+    OnOutput,
+    Request,
+    Result,
+    check_seconds,
+    masked_streams,
+    streams_of,
+    to_bytes,
+)
+from ..options import check_policy
 from ..text import MAX_CHARS, clean, ending, fitted, left_running, report
 from .binding import AwaitedSession, Reopen, awaited_session
 
 if TYPE_CHECKING:
     from ..engine.verbs.call import Call, Job
+    from ..policy.rules import Policy
+    from ..policy.secrets import Secrets
 
 
 JOBS: Final = "; see `jobs`"
@@ -63,10 +77,12 @@ def limits_for(max_chars: object) -> Limits:
     return Limits(max_output=4 * max_chars)  # a character is at most four bytes
 
 
-def describe(results: Sequence[Result], limit: int = MAX_CHARS, jobs: str = JOBS) -> str:
+def describe(
+    results: Sequence[Result], limit: int = MAX_CHARS, jobs: str = JOBS, secrets: Secrets | None = None
+) -> str:
     """A command's results as one text: its output in order, how it ended, and what it left running.
 
-    ``jobs``: names the tool that lists running jobs; "" if the model has only one tool.
+    ``jobs``: names the tool that lists running jobs; "" if the model has only one tool. ``secrets``: those to mask.
     """
     result = functools.reduce(joined, results)
     notes = [_describe_end(result)]
@@ -74,7 +90,8 @@ def describe(results: Sequence[Result], limit: int = MAX_CHARS, jobs: str = JOBS
         notes[0] += _RUN_AGAIN
     if result.background:
         notes.append(left_running(result.background) + jobs)
-    return report(streams_of(result), notes, limit)
+    streams = streams_of(result) if secrets is None else masked_streams(result, secrets.mask)
+    return report(streams, notes, limit)
 
 
 def _describe_end(result: Result) -> str:
@@ -202,6 +219,7 @@ class ToolOptions(TypedDict, total=False):
     max_chars: int
     tick: float
     on_output: OnOutput | None
+    policy: Policy | None
 
 
 class Toolbox:
@@ -219,6 +237,7 @@ class Toolbox:
         max_chars: int = MAX_CHARS,
         tick: float = 5.0,
         on_output: OnOutput | None = None,
+        policy: Policy | None = None,
         connect: Reopen | None = None,
     ) -> None:
         """``where``: a session of any kind; or ``Agents`` or ``AsyncAgents``, with the name of the ``agent``.
@@ -226,8 +245,9 @@ class Toolbox:
         ``patience``: seconds that a call waits before it hands its command back (clients give up after about 60).
         ``timeout``: seconds that a command may run if the model names no limit. ``max_chars``: the longest text that
         the model gets. ``tick``: seconds between two progress reports. ``on_output``: called with output while a call
-        waits, as that of ``run``. ``connect``: makes a new session when this one was closed or has expired; the call
-        that meets the closed session fails, and says that its state is lost. Raises InvalidRequest.
+        waits, as that of ``run``. ``policy``: which commands these tools may run, beside the session's own policy.
+        ``connect``: makes a new session when this one was closed or has expired; the call that meets the closed
+        session fails, and says that its state is lost. Raises InvalidRequest.
         """
         session, reopen = awaited_session(where, agent)
         for name, seconds in (("patience", patience), ("timeout", timeout), ("tick", tick)):
@@ -238,7 +258,8 @@ class Toolbox:
         self._limits = limits_for(max_chars)
         self._handed_back: Call | str | None = None  # the command handed back here: time limits end no other
         self._deadline: float | None = None  # when the time limit of that command ends it
-        self._on_output = on_output
+        check_policy(policy)
+        self._on_output, self._policy = on_output, policy
         self._connect = connect or reopen
         self._relied_on = False  # the model has run a command in this session
         self._turns: Turns | None = None  # the queue of calls in the current loop: models make several at once
@@ -272,6 +293,7 @@ class Toolbox:
         """
         seconds = self._timeout if timeout is None else timeout
         _check("timeout", seconds, f"; by default it is {self._timeout:g}")
+        seconds = await self._permitted(command, seconds)
         stdin = TTY if interactive else None
         first_wait = min(self._first_wait, seconds)
         async with self._exclusive(first_wait) as until:
@@ -280,6 +302,15 @@ class Toolbox:
                 options["on_output"] = self._on_output
             run = partial(self._session.run, command, timeout=first_wait, on_timeout="yield", **options)
             return await self._follow(self._run_first(run, until, seconds), until, begins=True)
+
+    async def _permitted(self, command: str, seconds: float) -> float:
+        """Return the time limit under which the policies let the command run. Raises PolicyRefused."""
+        request = Request(to_bytes("command", command), timeout=seconds)
+        if self._policy is not None:
+            request = await permitted(self._policy, request, self._session.cwd)
+        if (policy := self._session.policy) is not None:  # the session judges the command itself, piece by piece
+            return policy.limit(request.timeout) or seconds
+        return request.timeout or seconds
 
     async def wait(self, seconds: Patience = None) -> str:
         """Wait until the command that was handed back running ends or needs input, or until some time has passed."""
@@ -291,7 +322,7 @@ class Toolbox:
             return await self._follow(self._timed_out_or(lambda: self._session.wait(self._next_wait(until))), until)
 
     async def send(self, text: TextToType, enter: Enter = True) -> str:
-        """Type into the terminal of the running command (interactive=true) and press Enter, then wait as `wait` does."""
+        """Type into the running command's terminal (interactive=true) and press Enter, then wait as `wait` does."""
         typed = text + "\n" if enter and not text.endswith("\n") else text
         async with self._exclusive() as until:
             return await self._follow(
@@ -305,7 +336,7 @@ class Toolbox:
         self._deadline = None
         try:
             with self._worded():
-                return describe([await self._timed_out_or(self._interrupt)], self._max_chars)
+                return self._described([await self._timed_out_or(self._interrupt)])
         finally:
             self._handed_back = None
 
@@ -320,7 +351,11 @@ class Toolbox:
 
     async def jobs(self) -> str:
         """List what earlier commands left running in the background, and what it has printed."""
-        return list_jobs(await self._jobs(), self._max_chars // 10)
+        text = list_jobs(await self._jobs(), self._max_chars // 10)
+        return text if self._session._secrets is None else self._session._secrets.mask(text)
+
+    def _described(self, results: Sequence[Result]) -> str:
+        return describe(results, self._max_chars, secrets=self._session._secrets)
 
     def _forget_command(self) -> None:
         self._cancel_alarm()
@@ -430,7 +465,7 @@ class Toolbox:
                 self._add_result(results, await self._session.wait(self._next_wait(until)))
             if not results[-1].runs_on:
                 self._deadline = None
-            return describe(results, self._max_chars)
+            return self._described(results)
         except asyncio.CancelledError:  # when a client gives up, its command must not run on
             if results or not begins:  # otherwise an earlier command is handed back, which this call must not end
                 self._deadline = None

@@ -24,7 +24,18 @@ from scripted_strands import Scripted as StrandsModel
 from strands import Agent as StrandsAgent
 from system import PATIENCE, unique_seconds, until, wait_until, with_argument
 
-from shellsession import Agents, AsyncAgents, AsyncSession, InvalidRequest, Session, SessionClosed, aconnect, connect
+from shellsession import (
+    Agents,
+    AsyncAgents,
+    AsyncSession,
+    InvalidRequest,
+    Policy,
+    PolicyRefused,
+    Session,
+    SessionClosed,
+    aconnect,
+    connect,
+)
 from shellsession.integrations import anthropic, langchain, openai, pydantic_ai, strands
 from shellsession.integrations.binding import run_to_end
 from shellsession.integrations.toolbox import Toolbox
@@ -120,7 +131,7 @@ def test_a_model_learns_once_that_its_session_has_expired(kind: Any, tmp_path: P
                 await tools.bash(command)
                 session = agents.session("a1")
                 await until(lambda session=session: session.closed)
-                with pytest.raises(SessionClosed, match="nothing was run.*variables and jobs are lost; call again"):
+                with pytest.raises(SessionClosed, match=r"nothing was run.*variables and jobs are lost; call again"):
                     await tools.bash("touch never")
                 assert await tools.bash("echo ${X-gone} $PWD; ls never 2>&-") == f"gone {os.getcwd()}\n[exit status 2]"
                 await tools.restart()
@@ -223,3 +234,21 @@ def test_state_and_status_in_every_sdk(sdk: Any, session: Any, awaited: bool) ->
         closing = made.close()
         if closing is not None:
             asyncio.run(closing)
+
+
+@pytest.mark.parametrize("kind", ["Session", "aconnect"])
+def test_tools_can_have_a_policy_of_their_own(kind: str, daemon: Any) -> None:
+    asked = list[str]()
+
+    async def confirm(command: str, _: str, cwd: str) -> bool:
+        asked.append(command)
+        return False
+
+    async def story(tools: Toolbox) -> None:
+        assert await tools.bash("echo fine") == "fine"
+        with pytest.raises(PolicyRefused, match="not confirmed"):
+            await tools.bash("rm x")
+        assert asked == ["rm x"]
+        assert "time limit" in await tools.bash("sleep 1000", timeout=500)
+
+    play(kind, daemon, story, policy=Policy(allow=["echo", "sleep"], confirm=confirm, max_timeout=0.3))

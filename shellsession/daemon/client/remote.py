@@ -14,6 +14,7 @@ import weakref
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from ...errors import (
@@ -41,7 +42,8 @@ from ...models import (
     check_seconds,
     command_bytes,
 )
-from ...options import SessionOptions, absolute, bash_of, check_options, check_size, commands_of, place_of
+from ...options import SessionOptions, absolute, bash_of, check_options, check_policy, check_size, commands_of, place_of
+from ...redact import Redact, redact_data, redact_from
 from ...signatures import AnyJob, AnySession, Command, RunOptions, Seconds, fed
 from ..protocol.endpoint import socket_path
 from ..protocol.messages import closed_meanwhile, field, from_part, only_part, to_result
@@ -52,6 +54,8 @@ from .transport import Transport, UnixTransport
 
 if TYPE_CHECKING:
     from ...engine.io.dialogue import Dialogue
+    from ...policy.rules import Policy
+    from ...policy.secrets import Secrets
     from ...sandbox import Sandbox
 
 
@@ -88,6 +92,8 @@ def opening(
     limits: Limits | None = None,
     startup: Iterable[str | bytes] = (),
     sandbox: Sandbox | None = None,
+    policy: Policy | None = None,
+    redact: Redact = False,
     **options: Any,
 ) -> dict[str, Any]:
     """The fields of a request that opens a session with these options, which are those of ``Session``.
@@ -119,6 +125,16 @@ def opening(
         fields["limits"] = limits_fields(limits)
     if sandbox is not None:
         fields["sandbox"] = _sandbox_fields(sandbox)
+    if policy is not None:
+        check_policy(policy)
+        if policy.confirm is not None:
+            raise InvalidRequest(
+                "policy: confirm= is a function of this process, which the daemon cannot call: leave it out there, and"
+                " call policy.check() before run()"
+            )
+        fields["policy"] = policy.to_dict()
+    if redact is not False:
+        fields["redact"] = redact_data(redact)
     return fields
 
 
@@ -155,6 +171,8 @@ class Remote(AnySession[PreparedRun]):
         self.opened_here = False  # did this client open the session, or was it there before?
         self._handed = ""  # the id of the command that was handed back to this client; "" for none
         self._closed = False
+        self._policy: dict[str, Any] | None = opening.get("policy")
+        self._redact = redact_from(opening.get("redact", False))
         self._dialogue: Dialogue | None = None
         # Called after a request has been in the daemon's queue for a second, with the reason.
         self.on_wait: Callable[[Message], None] | None = None
@@ -215,6 +233,31 @@ class Remote(AnySession[PreparedRun]):
         return columns, rows
 
     @property
+    def policy(self) -> Policy | None:
+        """The session's policy, whichever client opened it."""
+        if self._policy is None:
+            return None
+        from ...policy.rules import Policy
+
+        return Policy.from_dict(self._policy)
+
+    @property
+    def redact(self) -> Redact:
+        """The session's redaction, whichever client opened it; for ``Result.for_model``."""
+        return self._redact
+
+    @cached_property
+    def _secrets(self) -> Secrets | None:
+        """As ``Base._secrets``; of environments, this client knows its own."""
+        policy = self.policy
+        if policy is None and not self._redact:
+            return None
+        from ...policy.rules import Policy
+
+        environment = {**self._opening.get("env", {}), **(self._opening.get("extra_env") or {})}
+        return (policy or Policy()).known_secrets(environment, redact=self._redact)
+
+    @property
     def idle(self) -> float:
         """As ``Session.idle``."""
         return float(self._info("idle", float, int))
@@ -271,6 +314,9 @@ class Remote(AnySession[PreparedRun]):
         self._incarnation = field(reply.header, "id", str).partition(".")[0]
         self.opened_here = bool(reply.header.get("value"))
         self._timeout = field(reply.header, "timeout", float, int, type(None))
+        self._policy = reply.header.get("policy")
+        self._redact = redact_from(reply.header.get("redact", False))
+        vars(self).pop("_secrets", None)
         if self.opened_here or self._handed.partition(".")[0] != self._incarnation:
             self._handed = ""  # a new session does not know it, and would refuse each request that names it
 

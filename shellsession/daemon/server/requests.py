@@ -81,7 +81,9 @@ class SandboxFields(BaseModel):
 
 
 class Open(OfAgent):
-    """Open the agent's session if there is none. An existing one stays as it is, and must be confined as requested.
+    """Open the agent's session if there is none. An existing one stays as it is.
+
+    It must have the sandbox, the policy and the redaction that are requested.
 
     ``env``: the client's own environment, or the one that replaces it (then ``inherited`` is False).
     """
@@ -102,6 +104,8 @@ class Open(OfAgent):
     size: Annotated[list[int], Field(min_length=2, max_length=2)] = [200, 50]
     bash: str = "bash"
     sandbox: SandboxFields | None = None
+    policy: dict[str, Any] | None = None  # as ``Policy.to_dict`` makes it; ``Policy.from_dict`` checks it
+    redact: bool | list[str | list[str | int]] = False  # as ``redact_data`` makes it
 
 
 class Start(OfAgent):

@@ -9,7 +9,8 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from ...errors import FORKED, IS_CLOSED, NotRunning, SessionClosed, ShellUnavailable
 from ...models import Request, Result, State
@@ -23,6 +24,9 @@ from ..wire import names_builtins, runs_unseen
 from .call import Call, Job, Reader
 from .collect import UnattendedReader
 from .delivery import DELIVERED, Delivery
+
+if TYPE_CHECKING:
+    from ...policy.secrets import Secrets
 
 # A DEBUG trap, or a file that may have one.
 _MAY_DEBUG: Final = (b"debug", b"source", b". ")
@@ -235,6 +239,17 @@ class Core:
     def environment(self) -> Mapping[str, str]:
         """Return the environment in which bash starts."""
         return environment(self.options) if self.first_env is None else self.first_env
+
+    def secrets(self) -> Secrets | None:
+        """Return the secrets that tools mask by the session's options; None if they mask nothing."""
+        options = self.options
+        if (policy := options.policy) is None and not options.redact:
+            return None
+        from ...policy.secrets import Secrets
+
+        if policy is None:
+            return Secrets({}, redact=options.redact)
+        return policy.known_secrets(environment(replace(options, policy=None)), redact=options.redact)
 
     def refuse_closed(self) -> None:
         self.refuse_forked()

@@ -23,7 +23,7 @@ from .collect import DEAD, MARK
 from .core import Core
 from .interrupt import PROMPT, Escalation
 from .results import result
-from .shell_end import CLOSED_DESCRIPTORS, ROUNDS, TICK, kill_shell, retire, shell_died
+from .shell_end import CLOSED_DESCRIPTORS, ROUNDS, TICK, kill_shell, memory_kill, retire, shell_died
 
 
 def leave_jobs(engine: Core, shell: Shell, call: Call, held: list[tuple[StreamName, Stream]]) -> tuple[int, ...]:
@@ -120,6 +120,8 @@ def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
     if unusable := _why_unusable(shell, call, flags):
         call.reason = unusable
         return (yield from retire(engine, call, mark))
+    if mark.status and not call.reason:
+        call.reason = memory_kill(engine, shell, mark.status)
     outcome: Outcome = call.ending or "exited"
     if call.ending is None and call.overflowed:  # it ended before we could end it
         outcome, call.reason = "overflow", OVERFLOWED
