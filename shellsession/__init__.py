@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .async_session import AsyncSession
     from .daemon.client.async_session import AsyncRemoteSession, aconnect
     from .daemon.client.session import RemoteSession, connect
-    from .engine.verbs.call import Job
+    from .engine.io.jobs import AsyncJob, Job
     from .errors import (
         ContractError,
         DaemonUnavailable,
@@ -53,7 +53,7 @@ _HOMES = {
     "daemon.client.session": ("RemoteSession", "connect"),
     "daemon.client.async_session": ("AsyncRemoteSession", "aconnect"),
     "agents": ("AgentInfo", "Agents", "AsyncAgents"),
-    "engine.verbs.call": ("Job",),
+    "engine.io.jobs": ("AsyncJob", "Job"),
     "errors": (
         "ContractError",
         "DaemonUnavailable",
@@ -86,6 +86,7 @@ __all__ = [
     "AgentInfo",
     "Agents",
     "AsyncAgents",
+    "AsyncJob",
     "AsyncRemoteSession",
     "AsyncSession",
     "CommandError",

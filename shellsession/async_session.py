@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from .base import CALLBACK_RUNS, LOOK_PATIENCE, Base
 from .engine.io.loop import LoopDrainer, LoopPoller, LoopWaiter, adrive, ends_by, to_its_end
-from .engine.io.threads import Steps, T
+from .engine.io.threads import Steps, T, drive
+from .engine.verbs.call import LoopJob
 from .engine.verbs.engine import RestartPending
 from .engine.verbs.expect import expect, late
 from .errors import ANOTHER_LOOP, CLOSED, ENDED, IN_CALLBACK, NOT_YOURS, RESTARTED, NotRunning, SessionBusy
@@ -26,7 +27,7 @@ from .signatures import LoopSession, Seconds, Text
 if TYPE_CHECKING:
     import asyncio
 
-    from .engine.verbs.call import Call
+    from .engine.verbs.call import Call, SessionJob
     from .engine.verbs.engine import Engine
     from .policy.rules import Policy
 
@@ -225,6 +226,7 @@ class AsyncSession(Base, LoopSession[Request]):
         # the session.
         self._taker: Callable[[], Outlet | None] = lambda: None
         self._engine.reader = self._drainer
+        self._engine.job_kind = LoopJob
         self._engine.forget_fd = self._poller.forget
         self._engine.on_close = self._poller.forget_all
 
@@ -490,6 +492,15 @@ class AsyncSession(Base, LoopSession[Request]):
         """Close the session if nothing has run in it for ``idle`` seconds."""
         if idle is not None and self._busy_loop() is None and not self.attached:
             await self._do(self._engine.close_if_idle(idle))
+
+    def jobs(self, released: bool = False) -> list[LoopJob]:
+        """As ``Session.jobs``. Blocks, as ``exit_code`` of a job does, for about a millisecond."""
+        return self._jobs(released)
+
+    def _exit_code_of(self, job: SessionJob) -> int | None:
+        if self._busy_loop() is None and self.state == "idle":
+            return drive(self._engine.exit_code(job))
+        return None
 
     async def restart(self) -> None:
         """Start a new bash in the first directory and environment, and run the startup commands again.

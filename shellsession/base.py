@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +17,11 @@ from .engine.io.output import resolve_spill
 from .engine.io.threads import drive
 from .engine.io.waiter import Waiter
 from .engine.kernel.signals import signals_deferred
-from .engine.verbs.call import Call, Job
+from .engine.verbs.call import Call, SessionJob
 from .engine.verbs.engine import Engine
 from .errors import FORKED, InvalidRequest, SessionClosed
 from .models import TTY, Limits, OnTimeout, Request, Result, State, check_flag, check_seconds, command_bytes
+from .observe import Observer
 from .options import Options, absolute, bash_of, check_options, check_policy, check_size, commands_of, place_of
 from .redact import Redact, redaction
 from .sandbox import Sandbox
@@ -117,6 +118,9 @@ class Base(AnySession[Request]):
         self._owner = os.getpid()
         self._waiters: list[Waiter | LoopWaiter] = []
         weakref.finalize(self, _end, self._engine, self._owner)
+        # Weakly, as for the finalizer: the engine must not keep the session alive.
+        ask = weakref.WeakMethod(self._exit_code_of)
+        self._engine.exit_code_of = lambda job: None if (method := ask()) is None else method(job)
         self._prepare()
 
     def _prepare(self) -> None:
@@ -230,6 +234,18 @@ class Base(AnySession[Request]):
                 engine.forget_interrupt()
             while self._waiters:  # if the command runs on, the result is None, and each waiter runs its own verb
                 self._waiters.pop().notify(None if attended is None else attended.delivery.result)
+            if attended is not None and (ended := attended.delivery.result) is not None and engine.observers.wanted:
+                engine.observers.ended(attended.request.command, ended, self._masking)
+
+    def _masking(self) -> Secrets:
+        """Return what observers of commands do not get."""
+        from .policy.secrets import Secrets
+
+        return self._secrets or Secrets(self._engine.environment())
+
+    def _observe(self, observer: Observer) -> None:
+        """Call ``observer`` for each command that ends from now on, in the thread or task that gets the result."""
+        self._engine.observers.callbacks += (observer,)
 
     def _elsewhere(self, reason: str = _ELSEWHERE) -> Result:
         """Return the result of a waiter whose time is up while another thread or task still waits on the command."""
@@ -250,10 +266,20 @@ class Base(AnySession[Request]):
         check_seconds("timeout", seconds)
         return None if seconds is None else time.monotonic() + seconds
 
-    def jobs(self) -> list[Job]:
-        """Return what earlier calls left running, with its output; the latest last. Empty if the session is closed."""
+    def jobs(self, released: bool = False) -> Sequence[SessionJob]:
+        """Return what earlier calls left running."""
+        return self._jobs(released)
+
+    def _jobs(self, released: bool) -> list[Any]:
+        check_flag("released", released)
         self._ensure_reader()
-        return list(self._mine().jobs) if not self.closed else []
+        if self.closed and not released:
+            return []
+        return [job for job in self._mine().jobs if job.released is released]
+
+    def _exit_code_of(self, job: SessionJob) -> int | None:
+        """Ask bash for the exit status of a job that has ended. None if the session is in use now."""
+        raise NotImplementedError
 
     def resize(self, columns: int, rows: int) -> None:
         """Set the terminal's size. A command that has the terminal gets SIGWINCH from the kernel."""

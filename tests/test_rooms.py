@@ -63,6 +63,7 @@ _WAITING: Final = {
     "daemon.client.exchange",
     "daemon.server",
     "engine.io.drainer",
+    "engine.io.jobs",
     "engine.io.loop",
     "engine.io.threads",
     "engine.io.waiter",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
@@ -47,7 +47,8 @@ class AwaitedSession(Protocol):
     def policy(self) -> Policy | None: ...
     @property
     def _secrets(self) -> Secrets | None: ...  # those that tools mask
-    def jobs(self) -> list[Any]: ...
+    @property
+    def jobs(self) -> Callable[..., Sequence[Any]]: ...
     @property
     def run(self) -> Callable[..., Awaitable[Result]]: ...
     def wait(self, timeout: float, /) -> Awaitable[Result]: ...
@@ -120,8 +121,8 @@ class ThreadedSession:
     def _secrets(self) -> Secrets | None:
         return self._session._secrets
 
-    def jobs(self) -> list[Any]:
-        return self._session.jobs()
+    def jobs(self, released: bool = False) -> Sequence[Any]:
+        return self._session.jobs(released)
 
     async def run(self, command: Command, **options: Any) -> Result:
         token = CancelToken()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -28,6 +29,7 @@ from ..contracts.contract import BadCall, Input, tool_definition
 from ..daemon.client import admin
 from ..daemon.client.async_session import AsyncRemoteSession
 from ..daemon.client.remote import TURN_WITHIN
+from ..engine.io.jobs import wait_for
 from ..engine.io.loop import to_its_end
 from ..engine.verbs.delivery import joined
 from ..errors import (
@@ -58,7 +60,7 @@ from ..text import MAX_CHARS, clean, ending, fitted, left_running, report
 from .binding import AwaitedSession, Reopen, awaited_session
 
 if TYPE_CHECKING:
-    from ..engine.verbs.call import Call, Job
+    from ..engine.verbs.call import Call
     from ..policy.rules import Policy
     from ..policy.secrets import Secrets
 
@@ -114,19 +116,13 @@ def _last_line(results: Sequence[Result]) -> str:
     return ""
 
 
-def job_fields(job: Job) -> dict[str, Any]:
-    """A job of this process in the form in which ``admin.jobs`` returns those of a daemon."""
-    omitted = {f"{name}_omitted": job.output(name)[1] for name in ("stdout", "stderr")}
-    printed = {"stdout": job.stdout, "stderr": job.stderr}
-    return {"status": job.status, "pids": job.pids, "command": job.command, **printed, **omitted}
-
-
 def list_jobs(jobs: Sequence[Mapping[str, Any]], limit: int) -> str:
     """The jobs as one text, each with up to ``limit`` characters of its output."""
     lines = []
     for job in jobs:
-        pids = ", ".join(map(str, job["pids"]))
-        lines.append(f"[{job['status']}: process {pids}: {job['command']}]")
+        pids, code = ", ".join(map(str, job["pids"])), job["exit_code"]
+        status = job["status"] if code is None else f"{job['status']}, exit status {code}"
+        lines.append(f"[{job['id']}, {status}: process {pids}: {job['command']}]")
         if output := fitted((job["stdout"] + job["stderr"]).encode(), 0, 0, limit).removesuffix("\n"):
             lines.append(output)
     return "\n".join(lines) or "[no jobs]"
@@ -138,6 +134,7 @@ Progress = Callable[[float, str], Awaitable[object]]
 PROGRESS: ContextVar[Progress | None] = ContextVar("progress", default=None)
 
 _LINE_MAX: Final = 500  # bytes of the last line that a progress report shows
+_END_OF_JOB: Final = 1.0  # seconds that a killed job has to end
 _PAUSE: Final = 0.2  # seconds between two checks whether a command still runs
 
 
@@ -174,6 +171,12 @@ Command = Annotated[str, Field(description="The bash command or script to run")]
 Timeout = Annotated[float | None, Field(description="Seconds after which the command is ended")]
 Interactive = Annotated[bool, Field(description="Give the command a terminal as its input, to be answered with send")]
 Patience = Annotated[float | None, Field(description="How many seconds to wait at most")]
+JobId = Annotated[str | None, Field(description="The id of one job, such as j1")]
+UntilText = Annotated[str | None, Field(description="Wait until the job has printed this text")]
+JobPatience = Annotated[
+    float | None, Field(description="How many seconds to wait at most for its end, or for the text")
+]
+KillJob = Annotated[bool, Field(description="Kill the job")]
 TextToType = Annotated[str, Field(description="What to type")]
 Enter = Annotated[bool, Field(description="Press Enter after the text; false for a single key")]
 
@@ -349,9 +352,34 @@ class Toolbox:
         self._relied_on = False
         return "[a fresh bash was started]"
 
-    async def jobs(self) -> str:
-        """List what earlier commands left running in the background, and what it has printed."""
-        text = list_jobs(await self._jobs(), self._max_chars // 10)
+    async def jobs(
+        self, job: JobId = None, until: UntilText = None, seconds: JobPatience = None, kill: KillJob = False
+    ) -> str:
+        """List what earlier commands left running in the background, and what it has printed.
+
+        With the id of a job: show that job's output, after waiting for it, or kill it.
+        """
+        if job is None:
+            if until is not None or seconds is not None or kill:
+                raise InvalidRequest("name the job: call jobs without arguments for the ids")
+            return self._masked(list_jobs(await self._jobs(), self._max_chars // 10))
+        if seconds is not None:
+            _check("seconds", seconds)
+        known = (*self._session.jobs(), *self._session.jobs(released=True))
+        if (found := next((one for one in known if one.id == job), None)) is None:
+            raise InvalidRequest(f"there is no job {job!r:.100}: call jobs without arguments for those that there are")
+        notes = []
+        if kill:
+            found.kill()
+            await wait_for(found, _END_OF_JOB)
+        elif until is not None or seconds is not None:
+            limit = self._patience if seconds is None else min(seconds, self._patience)
+            pattern = None if until is None else re.escape(until)  # a model's regular expression could take for ever
+            if not await wait_for(found, limit, pattern) and until is not None:
+                notes = [f"[it has not printed {until!r}]"]
+        return self._masked("\n".join([list_jobs([admin.described(found)], self._max_chars), *notes]))
+
+    def _masked(self, text: str) -> str:
         return text if self._session._secrets is None else self._session._secrets.mask(text)
 
     def _described(self, results: Sequence[Result]) -> str:
@@ -372,7 +400,7 @@ class Toolbox:
     async def _jobs(self) -> list[dict[str, Any]]:
         session = self._session
         if not isinstance(session, AsyncRemoteSession):
-            return [job_fields(job) for job in session.jobs()]
+            return [admin.described(job) for job in (*session.jobs(released=True), *session.jobs())]
         with suppress(NoSuchAgent):  # its session has expired, and its jobs with it
             # In a thread: this makes many blocking requests.
             return await asyncio.to_thread(admin.jobs, session.agent, output=True, transport=session._transport)

@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mappin
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from ...errors import (
     IN_CALLBACK,
@@ -42,6 +42,7 @@ from ...models import (
     check_seconds,
     command_bytes,
 )
+from ...observe import Observer, Observers
 from ...options import SessionOptions, absolute, bash_of, check_options, check_policy, check_size, commands_of, place_of
 from ...redact import Redact, redact_data, redact_from
 from ...signatures import AnyJob, AnySession, Command, RunOptions, Seconds, fed
@@ -145,6 +146,9 @@ PreparedRun = tuple[Message, OnOutput | None]
 TURN_WITHIN: Final[ContextVar[float | None]] = ContextVar("shellsession-turn-within", default=None)
 
 
+JobT = TypeVar("JobT", bound="RemoteJob")
+
+
 class OpenStream:
     """The state of one ``stream``: ``active`` while somebody iterates over it."""
 
@@ -171,6 +175,8 @@ class Remote(AnySession[PreparedRun]):
         self.opened_here = False  # did this client open the session, or was it there before?
         self._handed = ""  # the id of the command that was handed back to this client; "" for none
         self._closed = False
+        self._observers = Observers(agent)
+        self._command = b""  # the text of the command that was handed back, if this client ran it
         self._policy: dict[str, Any] | None = opening.get("policy")
         self._redact = redact_from(opening.get("redact", False))
         self._dialogue: Dialogue | None = None
@@ -265,11 +271,11 @@ class Remote(AnySession[PreparedRun]):
     def _info(self, name: str, *kinds: type) -> Any:
         return field(field(self._ask_now("info").header, "value", dict), name, *kinds)
 
-    def jobs(self) -> list[RemoteJob]:
-        """The jobs that earlier calls left running, including ended ones; the most recent last."""
+    def _jobs(self, kind: type[JobT], released: bool) -> list[JobT]:
+        check_flag("released", released)
         if self._closed:
             return []
-        return [RemoteJob(self._ask_now, one) for one in from_part(self._ask_now("jobs").parts)]
+        return [kind(self._ask_now, one) for one in from_part(self._ask_now("jobs", released=released).parts)]
 
     def resize(self, columns: int, rows: int) -> None:
         """As ``Session.resize``."""
@@ -418,7 +424,7 @@ class Remote(AnySession[PreparedRun]):
         return self._backend.give(self._run_prepared(*prepared))
 
     async def _run_prepared(self, request: Message, on_output: OnOutput | None) -> Result:
-        return self._new_result(await self._ask(request, on_output), on_output)
+        return self._new_result(await self._ask(request, on_output), request.parts[0], on_output)
 
     def _stream(self, prepared: PreparedRun) -> Any:
         """Iterate over the output of a command as it comes. ``run`` is refused meanwhile."""
@@ -440,12 +446,13 @@ class Remote(AnySession[PreparedRun]):
                         yield message.header["stream"], message.parts[0]
         finally:
             stream.active = False
-        yield self._new_result(message)  # after the ``finally``: leaving the generator here must cancel nothing
+        # After the ``finally``: leaving the generator here must cancel nothing.
+        yield self._new_result(message, request.parts[0])
 
-    def _new_result(self, reply: Message, on_output: OnOutput | None = None) -> Result:
+    def _new_result(self, reply: Message, command: bytes, on_output: OnOutput | None = None) -> Result:
         """The Result of a new command, whose callback and screen replace those of the last one."""
         earlier = self._handed
-        self._dialogue, self._on_output = None, on_output
+        self._dialogue, self._on_output, self._command = None, on_output, command
         result = self._take_result(reply)
         if not result.runs_on:
             self._handed = earlier  # that command has ended meanwhile, but its result is still available
@@ -455,7 +462,21 @@ class Remote(AnySession[PreparedRun]):
         """The Result in a reply. If its command runs on, ``wait`` and the like are about that from now on."""
         result = result_of(reply)
         self._handed = reply.header.get("command", "") if result.runs_on else ""
+        if not result.runs_on:
+            command, self._command = self._command, b""
+            if self._observers.wanted:
+                self._observers.ended(command, result, self._masking)
         return result
+
+    def _masking(self) -> Secrets:
+        """What observers of commands do not get."""
+        from ...policy.secrets import Secrets
+
+        return self._secrets or Secrets({**self._opening.get("env", {}), **self._opening.get("extra_env", {})})
+
+    def _observe(self, observer: Observer) -> None:
+        """Call ``observer`` for each command whose end this client gets from now on."""
+        self._observers.callbacks += (observer,)
 
     # -- the other verbs
 
@@ -547,22 +568,28 @@ class Remote(AnySession[PreparedRun]):
 
 
 class RemoteJob(AnyJob):
-    """A job in the daemon: what one call left running. As ``Job``; each property asks the daemon."""
+    """A job in the daemon: what one call left running. Each property asks the daemon."""
 
     def __init__(self, ask: Callable[..., Message], described: dict[str, Any]) -> None:
         self._ask = ask
-        self.number: int = field(described, "number", int)
+        self.id: str = field(described, "id", str)
+        self._released: bool = field(described, "released", bool)
         self.command: str = field(described, "command", str)
         self.pids: tuple[int, ...] = tuple(field(described, "pids", list))
 
     def __repr__(self) -> str:
-        return f"RemoteJob({self.command!r}, pids={self.pids})"
+        return f"RemoteJob({self.id}, {self.command!r}, pids={self.pids})"
 
     def _now(self) -> dict[str, Any]:
-        """The daemon's present description of the job. A job that the daemon has forgotten has ended."""
-        described = from_part(self._ask("jobs").parts)
-        ours = (one for one in described if field(one, "number", int) == self.number)
-        return next(ours, {"alive": [], "running": False})
+        """The daemon's present description of the job. A job that it has forgotten, or whose session, has ended."""
+        try:
+            described = from_part(self._ask("jobs", released=self._released).parts)
+        except (SessionClosed, NoSuchAgent):
+            if self._released:  # it lives on, and the agent's next session lists it
+                raise
+            described = []
+        ours = (one for one in described if field(one, "id", str) == self.id)
+        return next(ours, {"alive": [], "running": False, "exit_code": None})
 
     def alive(self) -> list[int]:
         """The pids of its processes that still live."""
@@ -572,13 +599,25 @@ class RemoteJob(AnyJob):
     def running(self) -> bool:
         return bool(field(self._now(), "running", bool))
 
+    @property
+    def exit_code(self) -> int | None:
+        code: int | None = field(self._now(), "exit_code", int, type(None))
+        return code
+
+    @property
+    def released(self) -> bool:
+        return self._released
+
     def _kept(self, name: str) -> tuple[bytes, int, int]:
-        message = self._ask("job_output", job=self.number, name=name)
+        message = self._ask("job_output", job=self.id, name=name)
         return only_part(message.parts), field(message.header, "value", int), field(message.header, "cut", int)
 
     def kill(self) -> tuple[int, ...]:
-        """Kill its processes, all below them, and all that hold its streams; returns the pids that were signalled."""
-        return tuple(field(self._ask("kill_job", job=self.number).header, "value", list))
+        return tuple(field(self._ask("kill_job", job=self.id).header, "value", list))
+
+    def release(self) -> None:
+        self._ask("release_job", job=self.id)
+        self._released = True
 
 
 def result_of(reply: Message) -> Result:

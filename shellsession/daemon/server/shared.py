@@ -47,7 +47,7 @@ from .deliveries import Deliveries, end_of
 from .journal import Journal
 
 if TYPE_CHECKING:
-    from ...engine.verbs.call import Call
+    from ...engine.verbs.call import Call, SessionJob
     from ...engine.verbs.engine import Engine
     from ...policy.rules import Policy
     from .connection import Connection
@@ -64,6 +64,8 @@ class Sessions:
     def __init__(self, agents: AsyncAgents, journal: Journal) -> None:
         self._agents, self._journal = agents, journal
         self._shared: dict[str, SharedSession] = {}
+        # Of agents whose session has ended: the jobs that live on, and how many jobs there were.
+        self._released: dict[str, tuple[list[SessionJob], int]] = {}
         self._audiences: dict[str, Audience] = {}  # the watchers of agents without a session
 
     def __iter__(self) -> Iterator[SharedSession]:
@@ -128,6 +130,7 @@ class Sessions:
             redact=redact,
         )
         session._engine.options = replace(session._engine.options, umask=request.umask)
+        session._engine.jobs, session._engine.jobs_made = self._released.pop(request.agent, ([], 0))
         named = () if policy is None else policy.secrets
         known = Secrets({**request.env, **(request.extra_env or {})}, named=named, redact=redact)
         audience = self._audiences.pop(request.agent, None) or Audience(request.agent)
@@ -141,6 +144,8 @@ class Sessions:
         self._agents._registry.forget(shared.agent, shared.session)
         if self._shared.get(shared.agent) is shared:
             del self._shared[shared.agent]
+            if released := [job for job in shared.engine.jobs if job.released and job.running]:
+                self._released[shared.agent] = released, shared.engine.jobs_made
             shared.audience.show("closed", {})
             self._audiences[shared.agent] = shared.audience
             self._audiences = {agent: audience for agent, audience in self._audiences.items() if audience}
