@@ -124,20 +124,21 @@ def test_a_cancelled_call_ends_its_command_over_every_kind_of_session(kind: str,
 def test_a_model_learns_once_that_its_session_has_expired(kind: Any, tmp_path: Path) -> None:
     """Nothing is run then: the command may be one for another directory. Who has run nothing has lost nothing."""
 
+    async def expired(session: Any) -> None:
+        await until(lambda: session.closed)
+
     async def main() -> None:
         agents = kind(idle_ttl=0.05)
         try:
             tools = Toolbox(agents, "a1")
             for command in (f"cd {tmp_path}; X=1", "X=2"):
                 await tools.bash(command)
-                session = agents.session("a1")
-                await until(lambda session=session: session.closed)
+                await expired(agents.session("a1"))
                 with pytest.raises(SessionClosed, match=r"nothing was run.*variables and jobs are lost; call again"):
                     await tools.bash("touch never")
                 assert await tools.bash("echo ${X-gone} $PWD; ls never 2>&-") == f"gone {os.getcwd()}\n[exit status 2]"
                 await tools.restart()
-            idle = agents.session("a1")
-            await until(lambda: idle.closed)
+            await expired(agents.session("a1"))
             assert await tools.bash("echo on") == "on"
         finally:
             closing = agents.close()
