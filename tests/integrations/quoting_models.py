@@ -128,7 +128,7 @@ def anthropic(kind: str) -> dict[str, Any]:
             outputs.update({block["tool_use_id"]: block["content"] for block in results if "tool_use_id" in block})
             questions.extend([one["content"]] if isinstance(one["content"], str) else [])
         call, answer = next_step(questions[0], list(outputs.values()))
-        block = {"type": "text", "text": answer}
+        block: dict[str, Any] = {"type": "text", "text": answer}
         if call is not None:
             block = {"type": "tool_use", "id": f"call-{len(outputs)}", "name": "bash", "input": call}
         usage = {"input_tokens": 1, "output_tokens": 1}
