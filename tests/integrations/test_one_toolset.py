@@ -223,7 +223,7 @@ def in_anthropic(session: Any, awaited: bool) -> list[str]:
     return asyncio.run(main()) if awaited else [bash.call({"command": command}) for command in COMMANDS]
 
 
-# Some SDKs leave their event loops open, which garbage collection reports: here, not in a later test.
+# Some SDKs leave their event loops open, which garbage collection reports.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("awaited", [False, True], ids=["called", "awaited"])
 @pytest.mark.parametrize("session", [Session, AsyncSession])
