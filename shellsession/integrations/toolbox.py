@@ -14,8 +14,8 @@ import functools
 import inspect
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
@@ -297,8 +297,7 @@ class Toolbox:
     def checked(self, verb: str, call: object) -> dict[str, Any]:
         """The validated arguments of a call. Raises InvalidRequest, which says what is wrong and what is allowed."""
         try:
-            # Not dict(model): that would take the field `keys` for the method of a mapping.
-            return dict(iter(_arguments(getattr(type(self), verb)).read(call)))
+            return dict(vars(_arguments(getattr(type(self), verb)).read(call)))
         except BadCall as error:
             raise InvalidRequest(str(error)) from None
 
@@ -313,9 +312,9 @@ class Toolbox:
         Returns its output and, unless it is 0, its exit status. A command that takes long is handed back running:
         continue with `wait`, `send` or `interrupt`.
         """
-        seconds = self._timeout if timeout is None else timeout
-        _check("timeout", seconds, f"; by default it is {self._timeout:g}")
-        seconds = await self._permitted(command, seconds)
+        if timeout is not None:
+            _check("timeout", timeout, f"; by default it is {self._timeout:g}")
+        seconds = await self._permitted(command, self._timeout if timeout is None else timeout)
         stdin = TTY if interactive else None
         first_wait = min(self._first_wait, seconds)
         async with self._exclusive(first_wait) as until:
@@ -327,6 +326,8 @@ class Toolbox:
 
     async def _permitted(self, command: str, seconds: float) -> float:
         """Return the time limit under which the policies let the command run. Raises PolicyRefused."""
+        if self._policy is None and self._session.policy is None:
+            return seconds
         request = Request(to_bytes("command", command), timeout=seconds)
         if self._policy is not None:
             request = await permitted(self._policy, request, self._session.cwd)
@@ -358,17 +359,22 @@ class Toolbox:
         self._cancel_alarm()
         self._deadline = None
         try:
-            with self._worded():
-                return self._described([await self._timed_out_or(self._interrupt)])
+            return self._described([await self._timed_out_or(self._interrupt)])
+        except ShellSessionError as error:
+            self._reword(error)
+            raise
         finally:
             self._handed_back = None
 
     async def restart(self) -> str:
         """Start a fresh bash, in the first directory and with the first environment; nothing set since then is kept."""
         self._forget_command()
-        with self._worded():
+        try:
             if not await self._reconnect_if_closed():
                 await self._session.restart()
+        except ShellSessionError as error:
+            self._reword(error)
+            raise
         self._relied_on = False
         return "[a fresh bash was started]"
 
@@ -450,16 +456,19 @@ class Toolbox:
         """
         until, turns = time.monotonic() + self._patience, self._loop_turns()
         try:
-            async with asyncio.timeout(self._patience - least):
+            if turns.taken:
+                async with asyncio.timeout(self._patience - least):
+                    await turns.take()
+            else:  # which does not wait: a timer would cost as much as all else here
                 await turns.take()
         except TimeoutError:
             raise SessionBusy(
                 "another call still waits for its command: call again when that one has returned"
             ) from None
         try:
-            with self._worded():
-                if await self._reconnect_if_closed() and self._relied_on:  # the command may be one for its directory
-                    raise SessionClosed(f"nothing was run, as this session was closed or has expired: {_CONNECT_AGAIN}")
+            if await self._reconnect_if_closed() and self._relied_on:  # the command may be one for its directory
+                self._relied_on = False
+                raise SessionClosed(f"nothing was run, as this session was closed or has expired: {_FRESH}")
             await self._end_if_overdue()
         except BaseException:
             turns.give_up()
@@ -467,8 +476,10 @@ class Toolbox:
         # In a daemon the call queues behind other clients, too. If it has not begun by then, it never does.
         token = TURN_WITHIN.set(max(until - self._first_wait - time.monotonic(), 0.001))
         try:
-            with self._worded():
-                yield until
+            yield until
+        except ShellSessionError as error:
+            self._reword(error)
+            raise
         finally:
             with suppress(ValueError):  # the generator was collected after its loop was closed, in another context
                 TURN_WITHIN.reset(token)
@@ -476,21 +487,16 @@ class Toolbox:
             if self._turns is turns and not turns.loop.is_closed():
                 self._set_alarm(turns.loop)  # also after an error of this call: an earlier command may still run
 
-    @contextmanager
-    def _worded(self) -> Iterator[None]:
-        """Reword the library's errors for the model, which can call the verbs of this toolbox and nothing else."""
-        try:
-            yield
-        except ShellSessionError as error:
-            text = str(error)
-            if isinstance(error, SessionClosed):
-                self._relied_on = False  # this error says what is lost
-                new = _FRESH if self._connect else _NO_OTHER
-                text = text.replace(IS_CLOSED, f"this session is closed: {new}").replace(_CONNECT_AGAIN, new)
-            for words, others in _MODEL_WORDING.items():
-                text = text.replace(words, others)
-            if text == str(error):
-                raise
+    def _reword(self, error: ShellSessionError) -> None:
+        """Raise the library's error in words for the model, if it needs any: it knows only the verbs of this toolbox."""
+        text = str(error)
+        if isinstance(error, SessionClosed):
+            self._relied_on = False  # this error says what is lost
+            new = _FRESH if self._connect else _NO_OTHER
+            text = text.replace(IS_CLOSED, f"this session is closed: {new}").replace(_CONNECT_AGAIN, new)
+        for words, others in _MODEL_WORDING.items():
+            text = text.replace(words, others)
+        if text != str(error):
             raise type(error)(text) from None
 
     def _loop_turns(self) -> Turns:
