@@ -26,9 +26,13 @@ from langchain_core.tools import tool as langchain_tool
 from mcp import Client
 from mcp.server import MCPServer
 from pydantic_ai import FunctionToolset, RunContext
+from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.models.test import TestModel
+from pydantic_ai.tool_manager import ToolManager
 from pydantic_ai.usage import RunUsage
-from strands import tool as strands_tool
+from strands import Agent, tool as strands_tool
+from strands.models import BedrockModel
+from strands.tools.executors._executor import ToolExecutor
 
 from benchmarks.measure import Spread, duration, ratios, spread
 from shellsession import AsyncSession, Session
@@ -72,21 +76,19 @@ async def _pydantic_ai(session: Any, _: AsyncExitStack) -> Call:
     if session is None:
         toolset.add_function(nothing, name="bash")
     context = RunContext(deps=None, model=TestModel(), usage=RunUsage())
-    made, text = (await toolset.get_tools(context))["bash"], json.dumps(_ARGUMENTS)
-
-    async def call() -> object:
-        return await toolset.call_tool("bash", made.args_validator.validate_json(text), context, made)
-
-    return call
+    manager = await ToolManager(toolset).for_run_step(context)
+    part = ToolCallPart("bash", json.dumps(_ARGUMENTS), "1")
+    return lambda: manager.handle_call(part)
 
 
 async def _strands(session: Any, _: AsyncExitStack) -> Call:
+    """The SDK has no public way to call one tool in this loop."""
     made = strands_tool(nothing, name="bash") if session is None else _named(strands.tools(session))
-    agent = type("Agent", (), {"_interrupt_state": None})()
+    agent = Agent(model=BedrockModel(region_name="us-east-1"), tools=[made], callback_handler=None)
 
     async def call() -> object:
         use = {"toolUseId": "1", "name": "bash", "input": _ARGUMENTS}
-        return [event async for event in made.stream(use, {"agent": agent})]
+        return [event async for event in ToolExecutor._stream(agent, use, [], {})]
 
     return call
 

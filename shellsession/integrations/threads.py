@@ -57,6 +57,7 @@ async def unless(cancelled: Callable[[], bool], work: Coroutine[Any, Any, T]) ->
     """Await the work, and cancel it once ``cancelled``, which is polled, returns True. Raises CallCancelled then."""
     loop, task, is_cancelled = asyncio.get_running_loop(), asyncio.current_task(), False
     assert task is not None
+    timer: asyncio.TimerHandle
 
     def look() -> None:
         nonlocal timer, is_cancelled

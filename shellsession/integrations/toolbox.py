@@ -474,21 +474,21 @@ class Toolbox:
             turns.give_up()
             raise
         # In a daemon the call queues behind other clients, too. If it has not begun by then, it never does.
-        token = TURN_WITHIN.set(max(until - self._first_wait - time.monotonic(), 0.001))
+        before = TURN_WITHIN.get()
+        TURN_WITHIN.set(max(until - self._first_wait - time.monotonic(), 0.001))
         try:
             yield until
         except ShellSessionError as error:
             self._reword(error)
             raise
         finally:
-            with suppress(ValueError):  # the generator was collected after its loop was closed, in another context
-                TURN_WITHIN.reset(token)
+            TURN_WITHIN.set(before)  # not reset(): after its loop was closed, this may be collected in another context
             turns.give_up()
             if self._turns is turns and not turns.loop.is_closed():
                 self._set_alarm(turns.loop)  # also after an error of this call: an earlier command may still run
 
     def _reword(self, error: ShellSessionError) -> None:
-        """Raise the library's error in words for the model, if it needs any: it knows only the verbs of this toolbox."""
+        """Raise the library's error in words for the model, if it needs others: it knows only this toolbox's verbs."""
         text = str(error)
         if isinstance(error, SessionClosed):
             self._relied_on = False  # this error says what is lost
