@@ -206,6 +206,7 @@ _MODEL_WORDING: Final = {
     LATE: _EARLIER,
     NOT_YOURS: f"{NOT_YOURS}; call again when that call has returned",
     "run it with stdin=TTY": "`wait` for it, or `interrupt` it and run it again with interactive=true",
+    "with None for the end": "with null for the end",
     "none was handed back running": "none was handed back running; `bash` runs a command",
     "it has ended, and nothing was typed": "it has ended, and nothing was typed; `wait` returns what is left to report",
 }
@@ -417,7 +418,12 @@ class Toolbox:
         if bytes is not None and self._session._secrets is not None:
             raise InvalidRequest("bytes= could show parts of secrets, which are masked here: read lines instead")
         parts: dict[str, Any] = {"lines": lines, "bytes": bytes, "grep": grep}
-        return self._masked(await self._session.read_output(id, stream, max_chars=self._max_chars, **parts)) or _NOTHING
+        try:
+            text = await self._session.read_output(id, stream, max_chars=self._max_chars, **parts)
+        except ShellSessionError as error:
+            self._reword(error)
+            raise
+        return self._masked(text) or _NOTHING
 
     def _masked(self, text: str) -> str:
         """The text without secrets, and not longer than a model gets."""

@@ -237,7 +237,7 @@ def test_what_a_model_reads_names_its_own_tools() -> None:
                 text = await tools.call(verb, arguments)
             except ShellSessionError as error:
                 text = str(error)
-            assert not re.search(r"stdin=|TTY|\w\(\)|connect", text)
+            assert not re.search(r"stdin=|TTY|None|\w\(\)|connect", text)
             return text
 
         for verb in ("wait", "interrupt"):
@@ -247,6 +247,7 @@ def test_what_a_model_reads_names_its_own_tools() -> None:
         assert "`interrupt` ends it" in await said("bash", command="sleep 1000", timeout=60)
         assert "run it again with interactive=true" in await said("send", text="x")
         assert "`wait` for it" in await said("bash", command="true")
+        assert "null for the end" in await said("read_output", id="c1", lines=[2, 1])
         await said("restart")
         others = asyncio.create_task(session.run("sleep 1000", timeout=60))
         await asyncio.sleep(0)
@@ -254,8 +255,8 @@ def test_what_a_model_reads_names_its_own_tools() -> None:
         await said("interrupt")
         await others
         await session.close()
-        for verb in ("wait", "interrupt", "restart"):
-            assert "no tool can open another one" in await said(verb)
+        for verb, more in (("wait", {}), ("interrupt", {}), ("restart", {}), ("read_output", {"id": "c1"})):
+            assert "no tool can open another one" in await said(verb, **more)
 
     asyncio.run(main())
 
