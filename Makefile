@@ -14,6 +14,7 @@ VENV := .venv
 BENCH_VENV := .venv-bench
 SDK_VENV := .venv-integrations
 DOCS_VENV := .venv-docs
+PACKAGE_VENV := .venv-package
 BIN := $(VENV)/bin
 INSTALL := -m pip install --quiet --disable-pip-version-check
 
@@ -26,7 +27,7 @@ SIDE_BY_SIDE := --numprocesses $(shell echo $$(($$(nproc) + 4))) --dist loadfile
 # The tests start hundreds of interpreters, and each of them would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-integrations check bench picture docs clean
+.PHONY: help demo test test-integrations package docs generated check bench picture clean
 
 help:  ## say what there is
 	@echo "usage: make TARGET"
@@ -41,6 +42,15 @@ test: $(VENV)/.installed-dev  ## run the tests
 
 test-integrations: $(SDK_VENV)/.installed-integrations  ## run the tests that need other people's SDKs
 	@$(SDK_VENV)/bin/python -m pytest -q tests/integrations
+
+package: $(PACKAGE_VENV)/.installed-package  ## build dist/, and try the wheel as a user would
+	@rm -rf dist
+	@$(PACKAGE_VENV)/bin/python -m build --outdir dist . >$(PACKAGE_VENV)/build.log 2>&1 || { cat $(PACKAGE_VENV)/build.log; exit 1; }
+	@$(PACKAGE_VENV)/bin/python -m twine check --strict dist/*
+	@$(PACKAGE_VENV)/bin/python -m pytest -q --noconftest tests/package
+
+generated: $(VENV)/.installed-dev  ## make the completion scripts and the man page anew
+	@$(BIN)/python -m docs.generate
 
 check: $(VENV)/.installed-dev  ## ruff, mypy --strict, who imports whom, who may do what, and how long sentences are
 	@$(BIN)/python -m ruff check --output-format concise .
@@ -58,7 +68,8 @@ docs: $(DOCS_VENV)/.installed-docs  ## build the site of docs/ in build/site, wi
 	@NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/python -m mkdocs build --strict --clean
 
 clean:  ## remove what these targets made
-	@rm -rf $(VENV) $(BENCH_VENV) $(SDK_VENV) $(DOCS_VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) $(BENCH_VENV) $(SDK_VENV) $(DOCS_VENV) $(PACKAGE_VENV)
+	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find shellsession tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # A stamp is written last, so an interrupted installation is done again.
@@ -93,6 +104,11 @@ clean:  ## remove what these targets made
 
 %/.installed-docs: pyproject.toml %/.made
 	@$*/bin/python $(INSTALL) --editable '.[docs]'
+	@touch $@
+
+# Not the package itself: its tests install the wheel in an environment of their own.
+%/.installed-package: Makefile %/.made
+	@$*/bin/python $(INSTALL) 'build>=1.2' 'pytest>=8.3' 'pytest-timeout>=2.3' 'twine>=6.1'
 	@touch $@
 
 .PRECIOUS: %/.made

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .async_session import AsyncSession
     from .daemon.client.async_session import AsyncRemoteSession, aconnect
     from .daemon.client.session import RemoteSession, connect
-    from .engine.verbs.call import Job
+    from .engine.io.jobs import AsyncJob, Job
     from .errors import (
         ContractError,
         DaemonUnavailable,
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         NoSuchAgent,
         NotRunning,
         OutcomeUnknown,
+        PolicyRefused,
         ProtocolError,
         ResultExpired,
         SandboxUnavailable,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
         VersionMismatch,
     )
     from .models import TTY, CommandError, CommandFailed, CommandTimeout, Limits, Result
+    from .policy.rules import Policy
     from .sandbox import Sandbox
     from .session import Session
 
@@ -51,7 +53,7 @@ _HOMES = {
     "daemon.client.session": ("RemoteSession", "connect"),
     "daemon.client.async_session": ("AsyncRemoteSession", "aconnect"),
     "agents": ("AgentInfo", "Agents", "AsyncAgents"),
-    "engine.verbs.call": ("Job",),
+    "engine.io.jobs": ("AsyncJob", "Job"),
     "errors": (
         "ContractError",
         "DaemonUnavailable",
@@ -60,6 +62,7 @@ _HOMES = {
         "NoSuchAgent",
         "NotRunning",
         "OutcomeUnknown",
+        "PolicyRefused",
         "ProtocolError",
         "ResultExpired",
         "SandboxUnavailable",
@@ -72,6 +75,7 @@ _HOMES = {
         "VersionMismatch",
     ),
     "models": ("TTY", "CommandError", "CommandFailed", "CommandTimeout", "Limits", "Result"),
+    "policy.rules": ("Policy",),
     "sandbox": ("Sandbox",),
     "async_session": ("AsyncSession",),
     "session": ("Session",),
@@ -82,6 +86,7 @@ __all__ = [
     "AgentInfo",
     "Agents",
     "AsyncAgents",
+    "AsyncJob",
     "AsyncRemoteSession",
     "AsyncSession",
     "CommandError",
@@ -96,6 +101,8 @@ __all__ = [
     "NoSuchAgent",
     "NotRunning",
     "OutcomeUnknown",
+    "Policy",
+    "PolicyRefused",
     "ProtocolError",
     "RemoteSession",
     "Result",

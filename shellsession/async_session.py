@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from .base import CALLBACK_RUNS, LOOK_PATIENCE, Base
 from .engine.io.loop import LoopDrainer, LoopPoller, LoopWaiter, adrive, ends_by, to_its_end
-from .engine.io.threads import Steps, T
+from .engine.io.threads import Steps, T, drive
+from .engine.verbs.call import LoopJob
 from .engine.verbs.engine import RestartPending
 from .engine.verbs.expect import expect, late
 from .errors import ANOTHER_LOOP, CLOSED, ENDED, IN_CALLBACK, NOT_YOURS, RESTARTED, NotRunning, SessionBusy
@@ -26,8 +27,9 @@ from .signatures import LoopSession, Seconds, Text
 if TYPE_CHECKING:
     import asyncio
 
-    from .engine.verbs.call import Call
+    from .engine.verbs.call import Call, SessionJob
     from .engine.verbs.engine import Engine
+    from .policy.rules import Policy
 
 
 # A loop that ends soon after an iterator was left has ended within this many seconds, even on a busy machine.
@@ -185,6 +187,26 @@ class Turns:
         self.taken = False
 
 
+async def permitted(policy: Policy, request: Request, cwd: str) -> Request:
+    """Return the request as it may run, after ``confirm`` has said yes. Raises PolicyRefused."""
+    verdict = policy.judge(request, lambda: cwd)
+    if verdict.question and policy.confirm is not None:
+        import asyncio
+
+        from .policy.rules import UNCONFIRMED, refused, yes
+
+        try:
+            async with asyncio.timeout(policy.confirm_timeout):
+                # In a thread: a person may take long to answer. A coroutine function only makes its coroutine there.
+                answer = await asyncio.to_thread(policy.confirm, verdict.question, "", cwd)
+                answer = await answer if isinstance(answer, Awaitable) else answer
+        except TimeoutError:
+            raise refused(f"it was not confirmed within {policy.confirm_timeout} s") from None
+        if not yes(answer):
+            raise refused(UNCONFIRMED)
+    return verdict.request
+
+
 # How many seconds ``interrupt`` waits for a callback that is awaited.
 _CALLBACK_PATIENCE = 1.0
 
@@ -204,6 +226,7 @@ class AsyncSession(Base, LoopSession[Request]):
         # the session.
         self._taker: Callable[[], Outlet | None] = lambda: None
         self._engine.reader = self._drainer
+        self._engine.job_kind = LoopJob
         self._engine.forget_fd = self._poller.forget
         self._engine.on_close = self._poller.forget_all
 
@@ -313,6 +336,8 @@ class AsyncSession(Base, LoopSession[Request]):
 
     async def _run(self, request: Request) -> Result:
         engine = self._mine()
+        if (policy := engine.options.policy) is not None:
+            request = await permitted(policy, request, self.cwd)
         if request.on_output is None:
             engine.forget_output(result := await self._start(lambda: engine.run(request)))
             return result
@@ -338,6 +363,8 @@ class AsyncSession(Base, LoopSession[Request]):
     async def _follow(
         self, engine: Engine, request: Request, followed: list[Call]
     ) -> AsyncGenerator[tuple[Stream, bytes] | Result]:
+        if (policy := engine.options.policy) is not None:
+            request = await permitted(policy, request, self.cwd)
         call = await self._start(lambda: engine.follow(request))
         followed.append(call)
         try:
@@ -465,6 +492,15 @@ class AsyncSession(Base, LoopSession[Request]):
         """Close the session if nothing has run in it for ``idle`` seconds."""
         if idle is not None and self._busy_loop() is None and not self.attached:
             await self._do(self._engine.close_if_idle(idle))
+
+    def jobs(self, released: bool = False) -> list[LoopJob]:
+        """As ``Session.jobs``. Blocks, as ``exit_code`` of a job does, for about a millisecond."""
+        return self._jobs(released)
+
+    def _exit_code_of(self, job: SessionJob) -> int | None:
+        if self._busy_loop() is None and self.state == "idle":
+            return drive(self._engine.exit_code(job))
+        return None
 
     async def restart(self) -> None:
         """Start a new bash in the first directory and environment, and run the startup commands again.

@@ -8,21 +8,28 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from .engine.io.loop import LoopWaiter
 from .engine.io.output import resolve_spill
 from .engine.io.threads import drive
 from .engine.io.waiter import Waiter
 from .engine.kernel.signals import signals_deferred
-from .engine.verbs.call import Call, Job
+from .engine.verbs.call import Call, SessionJob
 from .engine.verbs.engine import Engine
 from .errors import FORKED, InvalidRequest, SessionClosed
 from .models import TTY, Limits, OnTimeout, Request, Result, State, check_flag, check_seconds, command_bytes
-from .options import Options, absolute, bash_of, check_options, check_size, commands_of, place_of
+from .observe import Observer
+from .options import Options, absolute, bash_of, check_options, check_policy, check_size, commands_of, place_of
+from .redact import Redact, redaction
 from .sandbox import Sandbox
 from .signatures import AnySession, Command, RunOptions, Seconds, Text, fed
+
+if TYPE_CHECKING:
+    from .policy.rules import Policy
+    from .policy.secrets import Secrets
 
 # How many seconds ``poll`` waits for another thread or task that is in a verb.
 LOOK_PATIENCE = 0.02
@@ -53,6 +60,8 @@ class Base(AnySession[Request]):
         size: tuple[int, int] = (200, 50),
         bash: str | os.PathLike[str] = "bash",
         sandbox: Sandbox | None = None,
+        policy: Policy | None = None,
+        redact: Redact = False,
     ) -> None:
         """Prepare a session. Bash starts at the first command, or at ``open()``.
 
@@ -67,6 +76,10 @@ class Base(AnySession[Request]):
         * ``bash``: the name or path of bash 4.4 or newer.
         * ``sandbox``: confines bash and everything that it starts. If the sandbox cannot be made, the start raises
           SandboxUnavailable.
+        * ``policy``: which commands ``run`` and ``stream`` may start, and for how long. They raise PolicyRefused for
+          others, before anything runs. Bash does not get the variables that it hides.
+        * ``redact``: tools and the daemon's audit log show ``***`` for secrets: keys, tokens and passwords of
+          well-known shapes, and what the patterns of a list find. Results keep the exact bytes.
 
         Raises InvalidRequest.
         """
@@ -77,6 +90,7 @@ class Base(AnySession[Request]):
         self._gentle = "kill" if on_timeout == "kill" else "interrupt"
         check_options(env, extra_env, agent_env, size)
         check_flag("check_startup", check_startup)
+        check_policy(policy)
         if (place := place_of(cwd)) is not None and not os.path.isdir(place):
             raise InvalidRequest(f"cwd {place!r} is not a directory: make it, or name another")
         program = bash_of(bash)
@@ -97,11 +111,16 @@ class Base(AnySession[Request]):
             size=columns_and_rows,
             bash=program,
             sandbox=sandbox,
+            policy=policy,
+            redact=redaction(redact),
         )
         self._engine = Engine(options)
         self._owner = os.getpid()
         self._waiters: list[Waiter | LoopWaiter] = []
         weakref.finalize(self, _end, self._engine, self._owner)
+        # Weakly, as for the finalizer: the engine must not keep the session alive.
+        ask = weakref.WeakMethod(self._exit_code_of)
+        self._engine.exit_code_of = lambda job: None if (method := ask()) is None else method(job)
         self._prepare()
 
     def _prepare(self) -> None:
@@ -142,6 +161,21 @@ class Base(AnySession[Request]):
     def size(self) -> tuple[int, int]:
         """The terminal's (columns, rows)."""
         return self._engine.size
+
+    @property
+    def policy(self) -> Policy | None:
+        """The option ``policy``."""
+        return self._engine.options.policy
+
+    @property
+    def redact(self) -> Redact:
+        """The option ``redact``, for ``Result.for_model``."""
+        return self._engine.options.redact
+
+    @cached_property
+    def _secrets(self) -> Secrets | None:
+        """The secrets that tools mask in what they return; None if they mask nothing."""
+        return self._engine.secrets()
 
     @property
     def idle(self) -> float:
@@ -200,6 +234,18 @@ class Base(AnySession[Request]):
                 engine.forget_interrupt()
             while self._waiters:  # if the command runs on, the result is None, and each waiter runs its own verb
                 self._waiters.pop().notify(None if attended is None else attended.delivery.result)
+            if attended is not None and (ended := attended.delivery.result) is not None and engine.observers.wanted:
+                engine.observers.ended(attended.request.command, ended, self._masking)
+
+    def _masking(self) -> Secrets:
+        """Return what observers of commands do not get."""
+        from .policy.secrets import Secrets
+
+        return self._secrets or Secrets(self._engine.environment())
+
+    def _observe(self, observer: Observer) -> None:
+        """Call ``observer`` for each command that ends from now on, in the thread or task that gets the result."""
+        self._engine.observers.callbacks += (observer,)
 
     def _elsewhere(self, reason: str = _ELSEWHERE) -> Result:
         """Return the result of a waiter whose time is up while another thread or task still waits on the command."""
@@ -220,10 +266,20 @@ class Base(AnySession[Request]):
         check_seconds("timeout", seconds)
         return None if seconds is None else time.monotonic() + seconds
 
-    def jobs(self) -> list[Job]:
-        """Return what earlier calls left running, with its output; the latest last. Empty if the session is closed."""
+    def jobs(self, released: bool = False) -> Sequence[SessionJob]:
+        """Return what earlier calls left running."""
+        return self._jobs(released)
+
+    def _jobs(self, released: bool) -> list[Any]:
+        check_flag("released", released)
         self._ensure_reader()
-        return list(self._mine().jobs) if not self.closed else []
+        if self.closed and not released:
+            return []
+        return [job for job in self._mine().jobs if job.released is released]
+
+    def _exit_code_of(self, job: SessionJob) -> int | None:
+        """Ask bash for the exit status of a job that has ended. None if the session is in use now."""
+        raise NotImplementedError
 
     def resize(self, columns: int, rows: int) -> None:
         """Set the terminal's size. A command that has the terminal gets SIGWINCH from the kernel."""

@@ -16,14 +16,15 @@ ShellSessionError            error
 │   └── VersionMismatch      version_mismatch    the peer speaks another version of the protocol
 ├── OutcomeUnknown           outcome_unknown     the daemon that got the request has ended; it was not run again
 ├── ResultExpired            result_expired      the request is old, and its result is no longer kept
+├── PolicyRefused            policy_refused      the session's policy, or a tool's, refuses the command; nothing was run
 ├── ContractError            contract            an error that a tool's document defines; each contract has its own
 └── CommandError             command             raised only with check=True; carries ``result``
     ├── CommandFailed        command_failed      the exit status was not 0, or the command was not run
     └── CommandTimeout       command_timeout     the time limit passed (also a TimeoutError)
 
 CommandError and the two below it are in ``models``, as they carry a Result. Modules of other packages add their own:
-PolicyRefused (policy.rules), CallCancelled (contracts.cancel), MissingExtra (integrations.extras), the errors of each
-contract, and AgentFailed (cli.agent).
+CallCancelled (contracts.cancel), MissingExtra (integrations.extras), the errors of each contract, and AgentFailed
+(cli.agent).
 
 A message says what happened, with what, and what to do next.
 """
@@ -169,6 +170,12 @@ class ResultExpired(ShellSessionError):
     """The request was run, or may have been, and its result is no longer kept. It was not run again."""
 
     code = "result_expired"
+
+
+class PolicyRefused(ShellSessionError):
+    """The policy refuses this command. Nothing was run; the message says why."""
+
+    code = "policy_refused"
 
 
 class ContractError(ShellSessionError):

@@ -13,7 +13,8 @@ from contextlib import suppress
 from typing import Any, Final, Literal, Self, dataclass_transform
 
 from .errors import InvalidRequest, ShellSessionError
-from .text import MAX_CHARS, decoded, ending, fitted, left_running, report, status
+from .redact import Redact, masker
+from .text import MAX_CHARS, clean as cleaned, decoded, edited, ending, fitted, left_running, report, status
 
 
 class CommandError(ShellSessionError):
@@ -372,12 +373,12 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
         """Whether the command was handed back and still runs. Continue with ``wait``, ``send`` or ``interrupt``."""
         return self.exit_code is None and self.state_kept and self.outcome in ("running", "input", "idle")
 
-    def for_model(self, max_chars: int = MAX_CHARS, clean: bool = True) -> str:
+    def for_model(self, max_chars: int = MAX_CHARS, clean: bool = True, redact: Redact = False) -> str:
         """Return the text for a model: the output, and in brackets how the command ended if it did not just succeed.
 
         The text has at most ``max_chars`` characters. Longer output keeps its first and last lines, with a note between
         them that says how much is missing. ``clean``: show the output as a terminal would, without escape sequences,
-        and with ``\\r`` and backspaces applied.
+        and with ``\\r`` and backspaces applied. ``redact``: show ``***`` for secrets; see ``Session``.
         """
         if isinstance(max_chars, bool) or not isinstance(max_chars, int) or max_chars < 1:
             raise InvalidRequest(f"max_chars is a number of characters, 1 or more, not {max_chars!r:.100}")
@@ -387,7 +388,9 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
             notes.append(left_running(self.background))
         if files := [file for file in (self.stdout_file, self.stderr_file) if file]:
             notes.append(f"all of the output: {', '.join(files)}")
-        return report(streams_of(self), notes, max_chars, clean)
+        if (mask := masker(redact)) is None:
+            return report(streams_of(self), notes, max_chars, clean)
+        return report(masked_streams(self, mask, clean), notes, max_chars, clean)
 
     def __str__(self) -> str:
         """Return ``for_model()``."""
@@ -469,6 +472,17 @@ def streams_of(result: Result) -> tuple[tuple[Stream, bytes, int, int], ...]:
         ("stdout", result.stdout_bytes, result.stdout_omitted, result.stdout_cut),
         ("stderr", result.stderr_bytes, result.stderr_omitted, result.stderr_cut),
     )
+
+
+def masked_streams(
+    result: Result, mask: Callable[[str], str], clean: bool = True
+) -> tuple[tuple[Stream, bytes, int, int], ...]:
+    """Return ``streams_of`` the result with secrets masked: as a terminal shows them, if the text will be cleaned."""
+
+    def edit(text: str) -> str:
+        return mask(cleaned(text) if clean else text)
+
+    return tuple((name, *edited(data, omitted, cut, edit)) for name, data, omitted, cut in streams_of(result))
 
 
 _KEYWORDS: Final = frozenset(

@@ -15,6 +15,10 @@ from .models import Limits, OnTimeout, Record, Request, path_text, to_bytes
 from .signatures import Text
 
 if TYPE_CHECKING:
+    import re
+
+    from .policy.rules import Policy
+    from .redact import Redact
     from .sandbox import Sandbox
 
 
@@ -34,6 +38,8 @@ class Options(Record, unshown=("env", "extra_env")):
     size: tuple[int, int] = (200, 50)
     bash: str = "bash"
     sandbox: Sandbox | None = None
+    policy: Policy | None = None
+    redact: bool | tuple[re.Pattern[str], ...] = False
     umask: int | None = None  # of the client that opened it; None: the host's
 
 
@@ -55,6 +61,15 @@ def absolute(path: str) -> str:
         return path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
     except FileNotFoundError as error:
         raise InvalidRequest(f"the host's own working directory is gone, and {path!r} is relative to it") from error
+
+
+def check_policy(policy: object) -> None:
+    """Raise InvalidRequest unless this is a Policy or None."""
+    if policy is not None:
+        from .policy.rules import Policy  # 13 ms, and rarely needed
+
+        if not isinstance(policy, Policy):
+            raise InvalidRequest(f"policy is a Policy, not {_shown(policy)}")
 
 
 def place_of(cwd: object) -> str | None:
@@ -142,3 +157,5 @@ class SessionOptions(TypedDict, total=False):
     size: tuple[int, int]
     bash: str | os.PathLike[str]
     sandbox: Sandbox | None
+    policy: Policy | None
+    redact: Redact

@@ -55,7 +55,8 @@ class Sandbox:
     * ``processes``: the number of processes and threads, including bash.
     * ``cpu``: how much processor time it gets; 0.5 is half of one processor's.
 
-    Cgroups enforce all three where they can be made. Elsewhere ``memory`` limits each process by itself (RLIMIT_AS),
+    Cgroups enforce all three where they can be made. If a process is killed for its memory there, the result's
+    ``reason`` says so: "killed: memory limit 512M". Elsewhere ``memory`` limits each process by itself (RLIMIT_AS),
     ``processes`` is RLIMIT_NPROC, which does not bind root, and ``cpu`` is not available. The start of a session raises
     SandboxUnavailable if a limit cannot be enforced.
 
@@ -86,6 +87,12 @@ class Sandbox:
     @property
     def memory_bytes(self) -> int | None:
         return self.memory if isinstance(self.memory, int) else None
+
+
+def size_text(size: int) -> str:
+    """A number of bytes with the largest unit that divides it: "512M"."""
+    unit, factor = max((one for one in _UNITS.items() if size % one[1] == 0), key=lambda one: one[1])
+    return f"{size // factor}{unit}"
 
 
 def _paths(name: str, given: object) -> Iterator[str]:

@@ -25,7 +25,7 @@ from .models import Request, Result, Stream, to_bytes
 from .signatures import Output, Seconds, Text, ThreadSession
 
 if TYPE_CHECKING:
-    from .engine.verbs.call import Call
+    from .engine.verbs.call import Call, SessionJob, ThreadJob
     from .engine.verbs.engine import Engine
 
 
@@ -129,6 +129,8 @@ class Session(Base, ThreadSession[Request]):
         engine = self._engine
         if engine.is_parents:
             engine.refuse_forked()
+        if (policy := engine.options.policy) is not None:
+            request = policy.check(request, cwd=self.cwd)
         while True:
             try:
                 result = self._do(engine.run(request))
@@ -140,6 +142,8 @@ class Session(Base, ThreadSession[Request]):
         return result
 
     def _stream(self, request: Request) -> Output:
+        if (policy := self._engine.options.policy) is not None:
+            request = policy.check(request, cwd=self.cwd)
         return self._follow(self._mine(), request)
 
     def _follow(self, engine: Engine, request: Request) -> Generator[tuple[Stream, bytes] | Result]:
@@ -269,6 +273,21 @@ class Session(Base, ThreadSession[Request]):
                 self._do_now(self._engine.close_if_idle(idle))
             finally:
                 self._lock.release()
+
+    def jobs(self, released: bool = False) -> list[ThreadJob]:
+        """Return what earlier calls left running, with its output; the latest last. Empty if the session is closed.
+
+        ``released``: the jobs that were released instead, also once the session is closed.
+        """
+        return self._jobs(released)
+
+    def _exit_code_of(self, job: SessionJob) -> int | None:
+        if not self._callers and self.state == "idle" and self._lock.acquire(blocking=False):
+            try:
+                return self._do_now(self._engine.exit_code(job))
+            finally:
+                self._lock.release()
+        return None
 
     def restart(self) -> None:
         """Start a new bash in the first directory and environment, and run the startup commands again.

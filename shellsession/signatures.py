@@ -277,7 +277,15 @@ _SHOWN: Final = {"stdout": ("stdout", "terminal"), "stderr": ("stderr",)}
 
 
 class AnyJob:
-    """What one call left running: background processes, and their output since the call returned."""
+    """What one call left running: background processes, and their output since the call returned.
+
+    ``id``: "j1", "j2" and so on, in the order in which the session's calls left them. ``command``: the text of the
+    call. ``pids``: the processes that it left.
+    """
+
+    id: str
+    command: str
+    pids: tuple[int, ...]
 
     @property
     def running(self) -> bool:
@@ -286,8 +294,43 @@ class AnyJob:
 
     @property
     def status(self) -> str:
-        """ "running" or "ended". Only bash knows the exit status: run ``wait PID`` to get it."""
+        """ "running" or "ended"."""
         return "running" if self.running else "ended"
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit status of its last process; 128 + n if signal n ended that. None while the job runs.
+
+        Only the session's bash knows it. So it is also None while the session runs a command, after the shell's own
+        ``wait``, after ``disown``, after a restart, and for a process that bash did not start itself (a daemon).
+        """
+        raise NotImplementedError
+
+    @property
+    def released(self) -> bool:
+        """Whether it outlives the session; see ``release``."""
+        raise NotImplementedError
+
+    def alive(self) -> list[int]:
+        """Return the pids of its processes that still live, orphans included."""
+        raise NotImplementedError
+
+    def release(self) -> None:
+        """Let the job outlive the session: ``close`` and ``restart`` do not end it. ``jobs(released=True)`` lists it.
+
+        The end of the session must not reach it. So it writes to files of its own, and ignores the hangup of the
+        terminal: ``setsid CMD >FILE 2>&1 &``, or ``nohup``. Raises InvalidRequest if that is not so, in a sandbox, and
+        for processes of another user. Raises NotRunning if the job has ended.
+        """
+        raise NotImplementedError
+
+    def kill(self) -> tuple[int, ...]:
+        """Kill its processes, everything below them, and what else holds its streams. Returns the signalled pids."""
+        raise NotImplementedError
+
+    def _text(self) -> str:
+        """Return what ``wait`` searches: the end of what the call itself returned, then the job's output."""
+        return decoded(*self._kept("before")) + self.stdout + self.stderr
 
     def output(self, name: str) -> tuple[bytes, int]:
         """Return the output since the call returned, and how many of its bytes were omitted.
@@ -297,7 +340,10 @@ class AnyJob:
         return self._kept(name)[:2]
 
     def _kept(self, name: str) -> tuple[bytes, int, int]:
-        """Return what ``output`` returns, and the position at which bytes are missing."""
+        """Return what ``output`` returns, and the position at which bytes are missing.
+
+        The stream "before" is the end of what the call itself returned.
+        """
         raise NotImplementedError
 
     def _shown(self, name: str) -> tuple[str, int]:

@@ -10,7 +10,7 @@ import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Final, Protocol
 
     class Ended(Protocol):
@@ -144,6 +144,15 @@ def _drawn(line: str) -> str:
     return shown.rstrip(" ") if "\x1d" in line or "\x1e" in line else shown
 
 
+def edited(data: bytes, omitted: int, cut: int, edit: Callable[[str], str]) -> tuple[bytes, int, int]:
+    """Output after an edit of its text: bytes, how many are missing, and where. What a gap splits is edited apart."""
+    if not omitted:
+        return edit(data.decode("utf-8", "replace")).encode("utf-8", "replace"), 0, 0
+    parts = _around(data, cut)
+    head, tail = (edit(part.decode("utf-8", "replace")).encode("utf-8", "replace") for part in parts)
+    return head + tail, omitted + len(data) - sum(map(len, parts)), len(head)
+
+
 def fitted(data: bytes, omitted: int, cut: int, room: int, cleaned: bool = True) -> str:
     """Output as text of at most ``room`` characters: all of it, or its first and last lines around a mark.
 
@@ -252,6 +261,8 @@ def ending(result: Ended) -> str:
     match result.outcome:
         case "exited":
             said = status(result.exit_code) if result.exit_code else ""
+            if said and result.reason:
+                said += f", {result.reason}"
             return said if result.state_kept else f"{said or 'exit status 0'}; {kept}"
         case "running":
             return f"still running after {seconds} s"

@@ -24,8 +24,9 @@ from system import PATIENCE
 from shellsession import Agents, DaemonUnavailable, NoSuchAgent, RemoteSession, Session, connect
 from shellsession.daemon.client.admin import Visit
 
-# The SDKs' own tests are for `make test-integrations`, which installs the SDKs.
-collect_ignore = [] if importlib.util.find_spec("mcp") else ["integrations"]
+# The SDKs' own tests are for `make test-integrations`, which installs the SDKs. Those of the package need what
+# `make package` has built, and run without these fixtures.
+collect_ignore = ["package"] if importlib.util.find_spec("mcp") else ["package", "integrations"]
 
 # The suite runs the same generated cases each time; HYPOTHESIS_PROFILE=explore looks for new ones.
 _BASE = settings(deadline=None, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

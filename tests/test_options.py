@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from inspect import signature
@@ -32,6 +33,7 @@ from shellsession.daemon.server.shared import Sessions
 from shellsession.integrations.toolbox import Toolbox
 from shellsession.models import OPTIONS, Request
 from shellsession.options import Options, SessionOptions
+from shellsession.policy.rules import Policy
 from shellsession.signatures import RunOptions
 
 # A value that is nobody's default, for each option of a command and of a session.
@@ -61,6 +63,8 @@ _SESSION: Final[dict[str, Any]] = {
     "size": (81, 25),
     "bash": "/bin/bash",
     "sandbox": Sandbox(network=False),
+    "policy": Policy(deny_commands=["rm"], deny=[re.compile("x", re.IGNORECASE)], secrets=["pin"], mask_secrets=True),
+    "redact": (re.compile("pin-[0-9]", re.IGNORECASE),),
 }
 # Who does without these, and why.
 _NOT_STREAMED: Final = {

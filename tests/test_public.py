@@ -10,7 +10,16 @@ from typing import Any, get_type_hints
 import pytest
 
 import shellsession
-from shellsession import AsyncRemoteSession, AsyncSession, RemoteSession, Session, ShellSessionError, errors, models
+from shellsession import (
+    AsyncRemoteSession,
+    AsyncSession,
+    RemoteSession,
+    Session,
+    ShellSessionError,
+    errors,
+    models,
+    redact,
+)
 from shellsession.options import SessionOptions
 from shellsession.signatures import RunOptions
 
@@ -19,6 +28,7 @@ _PUBLIC = [
     "AgentInfo",
     "Agents",
     "AsyncAgents",
+    "AsyncJob",
     "AsyncRemoteSession",
     "AsyncSession",
     "CommandError",
@@ -33,6 +43,8 @@ _PUBLIC = [
     "NoSuchAgent",
     "NotRunning",
     "OutcomeUnknown",
+    "Policy",
+    "PolicyRefused",
     "ProtocolError",
     "RemoteSession",
     "Result",
@@ -114,7 +126,8 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 @twins
 def test_both_sessions_have_these_verbs(kinds: tuple[type, type]) -> None:
-    assert [set(verbs(kind)) - {"ask", "connect"} for kind in kinds] == [_VERBS] * 2
+    # ``jobs`` is awaited by neither, and each kind has jobs of its own.
+    assert [set(verbs(kind)) - {"ask", "connect", "jobs"} for kind in kinds] == [_VERBS] * 2
 
 
 @twins
@@ -145,9 +158,10 @@ def test_both_sessions_are_made_alike_and_look_alike() -> None:
 def test_options_that_are_passed_on_are_typed_as_where_they_go(
     made: Callable[..., object], options: type[SessionOptions] | type[RunOptions]
 ) -> None:
-    taken = inspect.signature(made, eval_str=True).parameters
+    late = {"Policy": shellsession.Policy, "Sandbox": shellsession.Sandbox, "Redact": redact.Redact, "re": re}
+    taken = inspect.signature(made, eval_str=True, locals=late).parameters
     kinds = {name: parameter.annotation for name, parameter in taken.items() if name not in ("self", "command")}
-    assert get_type_hints(options, localns={"Sandbox": shellsession.Sandbox}) == kinds
+    assert get_type_hints(options, localns=late) == kinds
 
 
 @pytest.mark.parametrize("kind", [Session, AsyncSession, RemoteSession, AsyncRemoteSession])

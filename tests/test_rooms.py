@@ -17,6 +17,7 @@ _PURE: Final = (
     *(
         "errors",
         "text",
+        "redact",
         "models",
         "sandbox",
         "policy",
@@ -62,6 +63,7 @@ _WAITING: Final = {
     "daemon.client.exchange",
     "daemon.server",
     "engine.io.drainer",
+    "engine.io.jobs",
     "engine.io.loop",
     "engine.io.threads",
     "engine.io.waiter",

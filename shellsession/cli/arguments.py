@@ -134,7 +134,7 @@ def width() -> int | None:
 
 
 # The verbs, and what each does. The module of a verb has ``main(words)``, which runs it, and ``own_parser()``, its
-# parser, which ``completion`` reads, too.
+# parser, which docs/generate.py reads, too.
 VERBS: Final = {
     "run": "run a command in an agent's session",
     "ls": "list the agents and what they run",
@@ -152,7 +152,7 @@ VERBS: Final = {
     "stop": "end the daemon and every session",
     "mcp": "serve a session's verbs to MCP clients over stdio",
     "agent": "give a task to a small agent, with bash if you allow it",
-    "completion": "print a script for completion in bash",
+    "completion": "print a script for completion in bash, zsh or fish",
 }
 
 _EXAMPLES: Final = "examples:"

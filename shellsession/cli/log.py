@@ -33,8 +33,9 @@ def own_parser() -> argparse.ArgumentParser:
     parser = arguments.parser("log", "[OPTIONS]", _DESCRIPTION, EXAMPLES)
     parser.add_argument("-s", "--session", metavar="AGENT", type=name, help="only the commands of this agent")
     parser.add_argument("-n", metavar="N", type=arguments.count, default=20, help="the last N (default: 20; 0: all)")
+    arguments.add_socket(parser)
     parser.add_argument(
-        "--audit", metavar="PATH", help="the log (default: where a daemon writes it, unless told otherwise)"
+        "--audit", metavar="PATH", help="the log (default: SHELLSESSION_AUDIT, or where that daemon writes it)"
     )
     arguments.add_json(parser, "print the lines as they were recorded")
     return parser
@@ -44,7 +45,15 @@ def main(words: Sequence[str]) -> int:
     args = own_parser().parse_args(words)
     from ..daemon.server import audit
 
-    path, hint = (args.audit, _NAME_ANOTHER) if args.audit else (audit.default_path(), _WHERE_IT_IS)
+    hint = _NAME_ANOTHER if args.audit else _WHERE_IT_IS
+    if args.audit:
+        path = os.path.abspath(args.audit)
+    else:
+        from ..daemon.protocol.endpoint import socket_path
+
+        path = audit.path_for(socket_path(args.socket))
+    if not path:
+        raise ShellSessionError(f"the audit log is switched off ({audit.VARIABLE}={audit.OFF}); {hint}")
     try:
         mode = os.stat(path).st_mode  # `read` takes a missing file for an empty log; opening a FIFO would block
         if not (stat.S_ISREG(mode) or stat.S_ISCHR(mode)):

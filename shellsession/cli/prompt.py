@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from ..daemon.server.audit import default_path
+from ..daemon.server.audit import state_directory
 from ..engine.io.directories import make_private
 from ..models import to_bytes
 from .terminal import CTRL_C, CTRL_D, ESCAPE, LEAVE, STDIN, Terminal, encoded
@@ -162,7 +162,7 @@ def _history() -> History:
     """The history, in a private file; in memory if the file cannot be opened."""
     from prompt_toolkit.history import FileHistory, InMemoryHistory
 
-    path = os.path.join(os.path.dirname(default_path()), "attach_history")
+    path = os.path.join(state_directory(), "attach_history")
     try:
         make_private(os.path.dirname(path))
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))

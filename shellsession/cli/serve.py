@@ -56,7 +56,7 @@ def own_parser() -> argparse.ArgumentParser:
         default=5.0,
         help="when it stops, give running commands S seconds to end (default: 5)",
     )
-    parser.add_argument("--audit", metavar="PATH", help="the audit log ('' for none; see `shellsession log`)")
+    parser.add_argument("--audit", metavar="PATH", help="the audit log (off: none; see `shellsession log`)")
     parser.add_argument(
         "--log-level",
         choices=("debug", "info", "warning", "error"),
@@ -80,7 +80,8 @@ def _check_audit_log(log: Audit) -> None:
         log.check()
     except OSError as error:
         raise ShellSessionError(
-            f"the audit log {log.path} cannot be written: {error.strerror}; use --audit to name another ('' for none)"
+            f"the audit log {log.path} cannot be written: {error.strerror}; use --audit or SHELLSESSION_AUDIT to"
+            " name another (off: none)"
         ) from error
     log.close()
 
@@ -107,12 +108,12 @@ def main(words: Sequence[str]) -> int:
     from ..daemon.server import audit, log
 
     path = socket_path(args.socket)
-    audit_path = audit.default_path() if args.audit is None else args.audit and os.path.abspath(args.audit)
+    audit_path = audit.path_for(path, args.audit)
     log_file = args.log_file
     if args.detach and log_file is None:
-        log_file = os.path.join(os.path.dirname(audit.default_path()), "daemon.log")
+        log_file = os.path.join(audit.state_directory(), "daemon.log")
     log.begin(args.log_level or ("warning" if args.detach else "info"), log_file, wanted=args.log_file is not None)
-    if args.audit:
+    if audit_path and (args.audit or os.environ.get(audit.VARIABLE)):
         _check_audit_log(audit.Audit(audit_path))
 
     from ..daemon.server import service

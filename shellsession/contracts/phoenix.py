@@ -128,6 +128,7 @@ class Phoenix(Contract[ToolResult]):
     """
 
     Input = PhoenixInput
+    wraps = True
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ import shlex
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, overload
@@ -280,6 +280,11 @@ def _agent_reference(agent: object) -> Callable[[], object]:
         raise InvalidRequest(text) from None
 
 
+def _policy_of(where: Any) -> Policy | None:
+    """The policy of the session, or of the agents' sessions."""
+    return where._options.get("policy") if isinstance(where, Agents | AsyncAgents) else getattr(where, "policy", None)
+
+
 def _title(command: bytes) -> str:
     line, _, more = command.strip().partition(b"\n")
     shown = line[:_TITLE_MAX].decode("utf-8", "ignore")
@@ -318,6 +323,11 @@ class _Bound(Generic[P]):
             raise InvalidRequest("agent= names one of Agents' sessions; this is a session already")
         if policy is not None and not isinstance(policy, Policy):
             raise InvalidRequest(f"policy is a Policy, not {policy!r}")
+        if (contract.wraps or not contract.persistent) and _policy_of(where) is not None:
+            raise InvalidRequest(
+                "this session's policy would judge the words that the tool writes around each command: pass the policy"
+                " to the tool instead of the session" + ("" if contract.wraps else ", or pass persistent=True")
+            )
         self.contract, self._where, self._policy = contract, where, policy
         self._agent, self._nonce = _agent_reference(agent), secrets.token_hex(8)
 
@@ -435,7 +445,7 @@ class _Bound(Generic[P]):
         """The request as it may run, and the question to ask first, if any. Raises PolicyRefused."""
         if self._policy is None:
             return request, None
-        verdict = self._policy.judge(request)
+        verdict = self._policy.judge(request, self._pwd)
         if not verdict.question or self._policy.confirm is None:
             return verdict.request, None
         agent = self._agent()
@@ -444,8 +454,17 @@ class _Bound(Generic[P]):
 
     def _mask(self, result: Result, before: list[Mapping[str, str]]) -> Result:
         """The result without secrets: the present ones, and those from before the command ran."""
-        secrets = self._secrets(before)
-        return result if secrets is None else secrets.mask_result(result)
+        for known in self._all_secrets(before):
+            result = known.mask_result(result)
+        return result
+
+    def _all_secrets(self, before: Sequence[Mapping[str, str]] = ()) -> Iterator[Secrets]:
+        """Yield what is masked by this tool's policy, and by the options of its session."""
+        if (secrets := self._secrets(before)) is not None:
+            yield secrets
+        with suppress(ShellSessionError):  # the agent is gone, or all sessions are
+            if (secrets := getattr(self._existing_session(), "_secrets", None)) is not None:
+                yield secrets
 
     def _secrets(self, before: Sequence[Mapping[str, str]] = ()) -> Secrets | None:
         """The secrets of the present, of ``before``, and of earlier calls, which may have written one to a file.
@@ -586,8 +605,8 @@ class _Bound(Generic[P]):
             path = cwd() if action.path is None else action.path
             return Place(path, "directory" if os.path.isdir(path) else "other" if os.path.exists(path) else "missing")
         record = dict(action.record)
-        if (secrets := self._secrets()) is not None:
-            record = {name: secrets.mask(value) if isinstance(value, str) else value for name, value in record.items()}
+        for known in self._all_secrets():
+            record = {name: known.mask(value) if isinstance(value, str) else value for name, value in record.items()}
         _log.info("%s", record, extra={"interaction": record})
         return None
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from inspect import iscoroutinefunction
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from ..contracts import cancel
 from ..contracts.cancel import CancelToken, in_own_thread
@@ -23,6 +23,10 @@ from ..errors import InvalidRequest, NotRunning, ShellSessionError
 from ..models import Result, State, command_bytes
 from ..session import Session
 from ..signatures import Command
+
+if TYPE_CHECKING:
+    from ..policy.rules import Policy
+    from ..policy.secrets import Secrets
 
 T = TypeVar("T")
 _KINDS: Final = "a Session, an AsyncSession, what connect() or aconnect() returns, or Agents with agent=NAME"
@@ -37,7 +41,14 @@ class AwaitedSession(Protocol):
     def state(self) -> State: ...
     @property
     def _handed(self) -> Any: ...  # the command that was handed back running; falsy if there is none
-    def jobs(self) -> list[Any]: ...
+    @property
+    def cwd(self) -> str: ...
+    @property
+    def policy(self) -> Policy | None: ...
+    @property
+    def _secrets(self) -> Secrets | None: ...  # those that tools mask
+    @property
+    def jobs(self) -> Callable[..., Sequence[Any]]: ...
     @property
     def run(self) -> Callable[..., Awaitable[Result]]: ...
     def wait(self, timeout: float, /) -> Awaitable[Result]: ...
@@ -98,8 +109,20 @@ class ThreadedSession:
     def _handed(self) -> Any:
         return self._session._handed
 
-    def jobs(self) -> list[Any]:
-        return self._session.jobs()
+    @property
+    def cwd(self) -> str:
+        return self._session.cwd
+
+    @property
+    def policy(self) -> Policy | None:
+        return self._session.policy
+
+    @property
+    def _secrets(self) -> Secrets | None:
+        return self._session._secrets
+
+    def jobs(self, released: bool = False) -> Sequence[Any]:
+        return self._session.jobs(released)
 
     async def run(self, command: Command, **options: Any) -> Result:
         token = CancelToken()

@@ -21,7 +21,19 @@ from ..errors import ShellSessionError
 from ..models import VERSION
 from .binding import AwaitedSession
 from .extras import missing
-from .toolbox import PROGRESS, Command, Interactive, Patience, TextToType, Timeout, Toolbox
+from .toolbox import (
+    PROGRESS,
+    Command,
+    Interactive,
+    JobId,
+    JobPatience,
+    KillJob,
+    Patience,
+    TextToType,
+    Timeout,
+    Toolbox,
+    UntilText,
+)
 
 try:
     import anyio
@@ -99,9 +111,11 @@ def server(toolbox: Toolbox) -> MCPServer:
     async def restart() -> str:
         return await _answer(toolbox.restart())
 
-    @mcp_server.tool(description=inspect.getdoc(toolbox.jobs), annotations=read_only, structured_output=False)
-    async def jobs() -> str:
-        return await _answer(toolbox.jobs())
+    @mcp_server.tool(description=inspect.getdoc(toolbox.jobs), annotations=destructive, structured_output=False)
+    async def jobs(
+        job: JobId = None, until: UntilText = None, seconds: JobPatience = None, kill: KillJob = False
+    ) -> str:
+        return await _answer(toolbox.jobs(job, until, seconds, kill))
 
     return mcp_server
 

@@ -7,15 +7,19 @@ that holds for each.
 from __future__ import annotations
 
 import json
-from typing import Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from ..contracts.contract import append_line, notice
 from ..errors import InvalidRequest, ShellSessionError
-from ..models import LONGEST, Limits, Result, streams_of
+from ..models import LONGEST, Limits, Result, masked_streams, streams_of
 from ..text import fitted
 from .binding import awaited_session
 from .extras import missing
 from .toolbox import Toolbox, ToolOptions
+
+if TYPE_CHECKING:
+    from ..policy.secrets import Secrets
+
 
 try:
     from agents import (
@@ -79,7 +83,7 @@ def shell_tool(where: Any, agent: object = None, *, timeout: float = 120.0) -> S
             try:
                 seconds, limits = _seconds(action.timeout_ms, timeout), Limits(max_output=4 * limit)
                 result = await session.run(command, timeout=seconds, tty=False, limits=limits)
-                outputs.append(_output(command, result, limit))
+                outputs.append(_output(command, result, limit, session._secrets))
                 if not result.state_kept:
                     break
             except ShellSessionError as error:
@@ -101,10 +105,11 @@ def _seconds(timeout_ms: object, usual: float) -> float:
     return timeout_ms / 1000
 
 
-def _output(command: str, result: Result, limit: int) -> ShellCommandOutput:
+def _output(command: str, result: Result, limit: int, secrets: Secrets | None) -> ShellCommandOutput:
     timed_out = result.outcome in ("timed_out", "idle")
     outcome = ShellCallOutcome(type="timeout") if timed_out else _exited(result.exit_code)
-    stdout, stderr = (fitted(data, omitted, cut, limit) for _, data, omitted, cut in streams_of(result))
+    streams = streams_of(result) if secrets is None else masked_streams(result, secrets.mask)
+    stdout, stderr = (fitted(data, omitted, cut, limit) for _, data, omitted, cut in streams)
     stderr = append_line(stderr, notice(result, stateful=True))
     return ShellCommandOutput(stdout=stdout, stderr=stderr, outcome=outcome, command=command)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -23,20 +24,35 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict, get_type_hin
 
 from pydantic import Field, create_model
 
-from ..async_session import Turns
+from ..async_session import Turns, permitted
 from ..contracts.contract import BadCall, Input, tool_definition
 from ..daemon.client import admin
 from ..daemon.client.async_session import AsyncRemoteSession
 from ..daemon.client.remote import TURN_WITHIN
+from ..engine.io.jobs import wait_for
 from ..engine.io.loop import to_its_end
 from ..engine.verbs.delivery import joined
 from ..errors import LATE, STILL_RUNS, InvalidRequest, NoSuchAgent, SessionBusy, ShellSessionError
-from ..models import LONGEST, TTY, Limits, OnOutput, Result, check_seconds, streams_of
+from ..models import (
+    LONGEST,
+    TTY,
+    Limits,
+    OnOutput,
+    Request,
+    Result,
+    check_seconds,
+    masked_streams,
+    streams_of,
+    to_bytes,
+)
+from ..options import check_policy
 from ..text import MAX_CHARS, clean, ending, fitted, left_running, report
 from .binding import AwaitedSession, Reopen, awaited_session
 
 if TYPE_CHECKING:
-    from ..engine.verbs.call import Call, Job
+    from ..engine.verbs.call import Call
+    from ..policy.rules import Policy
+    from ..policy.secrets import Secrets
 
 
 JOBS: Final = "; see `jobs`"
@@ -50,16 +66,19 @@ def limits_for(max_chars: object) -> Limits:
     return Limits(max_output=4 * max_chars)  # a character is at most four bytes
 
 
-def describe(results: Sequence[Result], limit: int = MAX_CHARS, jobs: str = JOBS) -> str:
+def describe(
+    results: Sequence[Result], limit: int = MAX_CHARS, jobs: str = JOBS, secrets: Secrets | None = None
+) -> str:
     """A command's results as one text: its output in order, how it ended, and what it left running.
 
-    ``jobs``: names the tool that lists running jobs; "" if the model has none.
+    ``jobs``: names the tool that lists running jobs; "" if the model has none. ``secrets``: those to mask.
     """
     result = functools.reduce(joined, results)
     notes = [_describe_end(result)]
     if result.background:
         notes.append(left_running(result.background) + jobs)
-    return report(streams_of(result), notes, limit)
+    streams = streams_of(result) if secrets is None else masked_streams(result, secrets.mask)
+    return report(streams, notes, limit)
 
 
 def _describe_end(result: Result) -> str:
@@ -82,19 +101,13 @@ def _last_line(results: Sequence[Result]) -> str:
     return ""
 
 
-def job_fields(job: Job) -> dict[str, Any]:
-    """A job of this process in the form in which ``admin.jobs`` returns those of a daemon."""
-    omitted = {f"{name}_omitted": job.output(name)[1] for name in ("stdout", "stderr")}
-    printed = {"stdout": job.stdout, "stderr": job.stderr}
-    return {"status": job.status, "pids": job.pids, "command": job.command, **printed, **omitted}
-
-
 def list_jobs(jobs: Sequence[Mapping[str, Any]], limit: int) -> str:
     """The jobs as one text, each with up to ``limit`` characters of its output."""
     lines = []
     for job in jobs:
-        pids = ", ".join(map(str, job["pids"]))
-        lines.append(f"[{job['status']}: process {pids}: {job['command']}]")
+        pids, code = ", ".join(map(str, job["pids"])), job["exit_code"]
+        status = job["status"] if code is None else f"{job['status']}, exit status {code}"
+        lines.append(f"[{job['id']}, {status}: process {pids}: {job['command']}]")
         if output := fitted((job["stdout"] + job["stderr"]).encode(), 0, 0, limit).removesuffix("\n"):
             lines.append(output)
     return "\n".join(lines) or "[no jobs]"
@@ -106,6 +119,7 @@ Progress = Callable[[float, str], Awaitable[object]]
 PROGRESS: ContextVar[Progress | None] = ContextVar("progress", default=None)
 
 _LINE_MAX: Final = 500  # bytes of the last line that a progress report shows
+_END_OF_JOB: Final = 1.0  # seconds that a killed job has to end
 _PAUSE: Final = 0.2  # seconds between two checks whether a command still runs
 
 
@@ -142,6 +156,12 @@ Command = Annotated[str, Field(description="The bash command or script to run")]
 Timeout = Annotated[float | None, Field(description="Seconds after which the command is ended")]
 Interactive = Annotated[bool, Field(description="Give the command a terminal as its input, to be answered with send")]
 Patience = Annotated[float | None, Field(description="How many seconds to wait at most")]
+JobId = Annotated[str | None, Field(description="The id of one job, such as j1")]
+UntilText = Annotated[str | None, Field(description="Wait until the job has printed this text")]
+JobPatience = Annotated[
+    float | None, Field(description="How many seconds to wait at most for its end, or for the text")
+]
+KillJob = Annotated[bool, Field(description="Kill the job")]
 TextToType = Annotated[str, Field(description="What to type; end it with a newline for Enter")]
 
 _EARLIER: Final = "nothing was run, as an earlier command still runs: `wait` for it, `send` it input, or `interrupt` it"
@@ -175,6 +195,7 @@ class ToolOptions(TypedDict, total=False):
     max_chars: int
     tick: float
     on_output: OnOutput | None
+    policy: Policy | None
 
 
 class Toolbox:
@@ -192,6 +213,7 @@ class Toolbox:
         max_chars: int = MAX_CHARS,
         tick: float = 5.0,
         on_output: OnOutput | None = None,
+        policy: Policy | None = None,
         connect: Reopen | None = None,
     ) -> None:
         """``where``: a session of any kind; or ``Agents`` or ``AsyncAgents``, with the name of the ``agent``.
@@ -199,8 +221,9 @@ class Toolbox:
         ``patience``: seconds that a call waits before it hands its command back (clients give up after about 60).
         ``timeout``: seconds that a command may run if the model names no limit. ``max_chars``: the longest text that
         the model gets. ``tick``: seconds between two progress reports. ``on_output``: called with output while a call
-        waits, as that of ``run``. ``connect``: makes a new session when somebody has closed this one; the call that
-        meets the closed session still fails. Raises InvalidRequest.
+        waits, as that of ``run``. ``policy``: which commands these tools may run, beside the session's own policy.
+        ``connect``: makes a new session when somebody has closed this one; the call that meets the closed session
+        still fails. Raises InvalidRequest.
         """
         session, reopen = awaited_session(where, agent)
         for name, seconds in (("patience", patience), ("timeout", timeout), ("tick", tick)):
@@ -211,7 +234,8 @@ class Toolbox:
         self._limits = limits_for(max_chars)
         self._handed_back: Call | str | None = None  # the command handed back here: time limits end no other
         self._deadline: float | None = None  # when the time limit of that command ends it
-        self._on_output = on_output
+        check_policy(policy)
+        self._on_output, self._policy = on_output, policy
         self._connect = connect or reopen
         self._turns: Turns | None = None  # the queue of calls in the current loop: models make several at once
         self._alarm: asyncio.TimerHandle | None = None  # goes off at the deadline while no call waits
@@ -244,6 +268,7 @@ class Toolbox:
         """
         seconds = self._timeout if timeout is None else timeout
         _check("timeout", seconds, f"; by default it is {self._timeout:g}")
+        seconds = await self._permitted(command, seconds)
         stdin = TTY if interactive else None
         first_wait = min(self._first_wait, seconds)
         async with self._exclusive(first_wait) as until:
@@ -252,6 +277,15 @@ class Toolbox:
                 options["on_output"] = self._on_output
             run = partial(self._session.run, command, timeout=first_wait, on_timeout="yield", **options)
             return await self._follow(self._run_first(run, until, seconds), until, begins=True)
+
+    async def _permitted(self, command: str, seconds: float) -> float:
+        """Return the time limit under which the policies let the command run. Raises PolicyRefused."""
+        request = Request(to_bytes("command", command), timeout=seconds)
+        if self._policy is not None:
+            request = await permitted(self._policy, request, self._session.cwd)
+        if (policy := self._session.policy) is not None:  # the session judges the command itself, piece by piece
+            return policy.limit(request.timeout) or seconds
+        return request.timeout or seconds
 
     async def wait(self, seconds: Patience = None) -> str:
         """Wait until the command that was handed back running ends or needs input, or until some time has passed."""
@@ -275,7 +309,7 @@ class Toolbox:
         self._cancel_alarm()
         self._deadline = None
         try:
-            return describe([await self._timed_out_or(self._interrupt)], self._max_chars)
+            return self._described([await self._timed_out_or(self._interrupt)])
         finally:
             self._handed_back = None
 
@@ -286,9 +320,38 @@ class Toolbox:
             await self._session.restart()
         return "[a fresh bash was started]"
 
-    async def jobs(self) -> str:
-        """List what earlier commands left running in the background, and what it has printed."""
-        return list_jobs(await self._jobs(), self._max_chars // 10)
+    async def jobs(
+        self, job: JobId = None, until: UntilText = None, seconds: JobPatience = None, kill: KillJob = False
+    ) -> str:
+        """List what earlier commands left running in the background, and what it has printed.
+
+        With the id of a job: show that job's output, after waiting for it, or kill it.
+        """
+        if job is None:
+            if until is not None or seconds is not None or kill:
+                raise InvalidRequest("name the job: call jobs without arguments for the ids")
+            return self._masked(list_jobs(await self._jobs(), self._max_chars // 10))
+        if seconds is not None:
+            _check("seconds", seconds)
+        known = (*self._session.jobs(), *self._session.jobs(released=True))
+        if (found := next((one for one in known if one.id == job), None)) is None:
+            raise InvalidRequest(f"there is no job {job!r:.100}: call jobs without arguments for those that there are")
+        notes = []
+        if kill:
+            found.kill()
+            await wait_for(found, _END_OF_JOB)
+        elif until is not None or seconds is not None:
+            limit = self._patience if seconds is None else min(seconds, self._patience)
+            pattern = None if until is None else re.escape(until)  # a model's regular expression could take for ever
+            if not await wait_for(found, limit, pattern) and until is not None:
+                notes = [f"[it has not printed {until!r}]"]
+        return self._masked("\n".join([list_jobs([admin.described(found)], self._max_chars), *notes]))
+
+    def _masked(self, text: str) -> str:
+        return text if self._session._secrets is None else self._session._secrets.mask(text)
+
+    def _described(self, results: Sequence[Result]) -> str:
+        return describe(results, self._max_chars, secrets=self._session._secrets)
 
     def _forget_command(self) -> None:
         self._cancel_alarm()
@@ -305,7 +368,7 @@ class Toolbox:
     async def _jobs(self) -> list[dict[str, Any]]:
         session = self._session
         if not isinstance(session, AsyncRemoteSession):
-            return [job_fields(job) for job in session.jobs()]
+            return [admin.described(job) for job in (*session.jobs(released=True), *session.jobs())]
         with suppress(NoSuchAgent):  # its session has expired, and its jobs with it
             # In a thread: this makes many blocking requests.
             return await asyncio.to_thread(admin.jobs, session.agent, output=True, transport=session._transport)
@@ -378,7 +441,7 @@ class Toolbox:
                 self._add_result(results, await self._session.wait(self._next_wait(until)))
             if not results[-1].runs_on:
                 self._deadline = None
-            return describe(results, self._max_chars)
+            return self._described(results)
         except SessionBusy as error:
             raise SessionBusy(_BUSY.get(str(error), str(error))) from None
         except asyncio.CancelledError:  # when a client gives up, its command must not run on

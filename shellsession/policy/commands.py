@@ -1,4 +1,4 @@
-"""Find the commands that a bash text runs, and the commands that these start (``env``, ``sudo``, ``bash -c``).
+"""Find the commands that a bash text runs, those that these start (``env``, ``sudo``, ``bash -c``), and what it writes.
 
 A part that is known only at run time is recorded as unknown; it is never ignored.
 """
@@ -24,6 +24,8 @@ _NO_COMMAND: Final = frozenset({"}", "fi", "done", "esac", "for", "case", "selec
 _ASSIGNING: Final = frozenset({"export", "declare", "typeset", "local", "readonly", "env"})
 # These variables change which program a name means.
 _LOOKUP_VARIABLE: Final = re.compile(r"PATH|ENV|BASH_ENV|LD_\w+")
+# These may change the working directory.
+_MOVING: Final = frozenset({"cd", "pushd", "popd", "source", "."})
 _STDIN: Final = frozenset({"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
 
 
@@ -36,6 +38,8 @@ class Analysis:
     ``fault``: where the text could not be parsed as bash, or "".
     ``unread``: why the text was not read to its end, or "".
     ``lookup_variable``: a variable the text sets that changes which program a name means (PATH), or "".
+    ``written``: the targets of redirections that write. A relative one that a text does not have where the session is
+    begins with ``UNKNOWN``.
     """
 
     commands: list[tuple[str, ...]] = field(default_factory=list)
@@ -43,6 +47,7 @@ class Analysis:
     fault: str = ""
     unread: str = ""
     lookup_variable: str = ""
+    written: list[str] = field(default_factory=list)
 
 
 def analyze(text: str) -> Analysis:
@@ -52,7 +57,15 @@ def analyze(text: str) -> Analysis:
         reader.read(text, 0)
     except TextTooLong as reason:
         reader.analysis.unread = str(reason)
-    return reader.analysis
+    analysis = reader.analysis
+    if any(UNKNOWN in words[0] or base_name(words[0]) in _MOVING for words in analysis.commands):
+        analysis.written = [_elsewhere(path) for path in analysis.written]
+    return analysis
+
+
+def _elsewhere(path: str) -> str:
+    """The path, as one that is not known if it starts in the working directory."""
+    return path if path.startswith("/") else UNKNOWN + path
 
 
 def one_line(words: Sequence[str]) -> str:
@@ -75,6 +88,8 @@ class _Reader:
             raise TextTooLong(f"over {_MAX_DEPTH} texts nested in each other")
         script = parse(text, self._documents)
         self.analysis.fault = self.analysis.fault or script.fault
+        # A program that starts a shell may do so in another directory (`env -C`).
+        self.analysis.written += map(_elsewhere, script.written) if depth else script.written
         self._note_assignments(script.assigned)
         for words, own in script.commands:
             todo: list[Sequence[str]] = [words]

@@ -1,4 +1,4 @@
-"""Parse a bash text with tree-sitter-bash: its commands, their standard input, and the variables it sets.
+"""Parse a bash text with tree-sitter-bash: its commands, their standard input, what it writes, and what it sets.
 
 The grammar does not cover all of bash. Where its tree has an error, the script has a ``fault``; the commands around the
 error still count. Some misreadings show no error. This module corrects those that ordinary commands run into:
@@ -52,6 +52,9 @@ _LITERAL: Final = frozenset({"raw_string", "ansi_c_string", "comment"})
 # A redirection after one of these belongs to the last command in it.
 _SEQUENCES: Final = frozenset({"list", "pipeline", "negated_command"})
 _SEPARATORS: Final = re.compile(r"[;&|()`\n]")
+# The operators of redirections that may write. "<>" is one that the grammar does not know: it leaves a fault.
+_WRITING: Final = frozenset({">", ">>", ">|", "&>", "&>>", ">&"})
+_DESCRIPTOR: Final = re.compile(r"[0-9]+-?|-")
 
 
 class TextTooLong(Exception):
@@ -67,9 +70,14 @@ class Command(NamedTuple):
 
 @dataclass(slots=True)
 class Script:
-    """A parsed text: its commands, the variables it sets, and where the grammar failed ("": nowhere)."""
+    """A parsed text.
+
+    ``commands``; ``written``: the targets of redirections that write; ``assigned``: the variables it sets; ``fault``:
+    where the grammar failed ("": nowhere).
+    """
 
     commands: list[Command] = field(default_factory=list)
+    written: list[str] = field(default_factory=list)
     assigned: list[str] = field(default_factory=list)
     fault: str = ""
 
@@ -216,6 +224,10 @@ class _Reader:
             self._script.commands += [Command(words) for words in self._words(children)]
         elif kind == "test_command" and children[0].type == "[":
             self._script.commands.append(Command(tuple(self._text(node).split())))
+            if ">" in self._text(node):  # `[ a > b ]` writes b; the grammar takes it for `[[ a > b ]]`
+                self._script.written.append(UNKNOWN)
+        elif kind == "file_redirect":
+            self._script.written += self._written(node, children)
         elif kind == "command_substitution" and children[0].type == "`":
             texts = mark_expansions(self._text(node))[1]
             if not texts:  # unclosed backtick
@@ -263,6 +275,17 @@ class _Reader:
                 if target is not None and (descriptor is None or self._text(descriptor) == "0"):
                     stdin = self._content(self._text(target))
         return stdin
+
+    def _written(self, redirect: Node, children: list[Node]) -> Iterator[str]:
+        """The target of a redirection, if it is a file that may be written."""
+        operator = next((child.type for child in children if child.type in _WRITING), "")
+        target = redirect.child_by_field_name("destination")
+        if not operator or target is None or target.type == "process_substitution":  # a pipe to a command
+            return
+        text = self._text(target)
+        if not (operator == ">&" and _DESCRIPTOR.fullmatch(text)):
+            # As for a name, a pattern is unknown; and so is a home directory.
+            yield UNKNOWN if text.startswith("~") else self._value(target, is_name=True)
 
     def _content(self, path: str) -> str | None:
         document = self._documents.get(path)

@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import fnmatch
 import inspect
+import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from typing import Any, Final
 
-from ..errors import InvalidRequest, ShellSessionError
+from ..errors import InvalidRequest, PolicyRefused
 from ..models import Request, check_flag, check_seconds, to_bytes
+from ..redact import Pattern, Redact, as_data, from_data
 from .commands import Analysis, analyze, one_line
 from .grammar import UNKNOWN
 from .programs import base_name, subcommands
 from .secrets import Secrets, secret_values
 
-Pattern = str | re.Pattern[str]
 UNCONFIRMED: Final = "it was not confirmed"
 _COROUTINE: Final = (
     "confirm is a coroutine function, which only an async tool can call: bind the tool to AsyncSession or AsyncAgents"
@@ -29,12 +30,13 @@ _REWRITE: Final = "split it, or write it more simply"
 _QUOTES: Final = re.compile(r"[\\'\"]")
 _SEPARATORS: Final = re.compile(r"[\s;&|<>(){}`$=]+")
 _QUOTED_LENGTH: Final = 80  # characters of a command that a reason quotes
+_WILD: Final = re.compile(r"(\*\*|\*|\?)")
+_WILDS: Final = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
+# What every redirection may write to: the terminal, and what is open already.
+_ALWAYS: Final = re.compile(r"/dev/(?:null|tty|stdout|stderr|fd/[0-9]+)")
 
 
-class PolicyRefused(ShellSessionError):
-    """The policy refuses this command. Nothing was run; the message says why."""
-
-    code = "policy_refused"
+_LISTS: Final = ("deny", "deny_commands", "allow", "write", "hide_prefixes", "hide_names", "hide_values", "secrets")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +64,25 @@ class Policy:
     * ``allow``: the only commands that may run; a command must begin with the words of a rule. Any other command is
       refused, or put to ``confirm`` if there is one. The same goes for a text that sets PATH, ENV or LD_*, as these
       change which program a name means.
+    * ``write``: the only files that redirections may write (``>``, ``>>``, ``>|``, ``&>``, ``>&``, ``<>``), as
+      patterns of absolute paths. ``*`` and ``?`` match within a directory, ``**`` across directories. Another target is
+      refused, or put to ``confirm``, as a command is that ``allow`` does not cover. So is one that is known only at run
+      time (``$X``, ``~``), and a relative one after a ``cd``. /dev/null, /dev/tty and descriptors are always allowed.
+      What commands write by themselves (``tee``, ``cp``) is not judged. With ``allow`` and ``strict`` the default is
+      that redirections may write no file.
     * ``strict``: refuse a text that cannot be parsed as bash, and one that runs something it does not spell out
       (``$CMD x``, ``curl x | bash``). Without ``strict``, ``deny_commands`` ignores such parts. ``allow`` never allows
       them.
     * ``deny``: texts that a command must not contain, also in quotes; and regular expressions (``re.compile(...)``).
       The expressions are searched for in the text and, with any of the rules above, in each command of it.
 
-    ``allow`` and ``strict`` refuse a text that cannot be parsed as bash. ``deny_commands`` refuses it if the words of
-    a rule occur anywhere in it. All three refuse a text of over 65536 bytes without its here-documents, or 2^20 in all.
+    ``allow``, ``write`` and ``strict`` refuse a text that cannot be parsed as bash. ``deny_commands`` refuses it if the
+    words of a rule occur anywhere in it. All four refuse a text of over 65536 bytes without its here-documents, or 2^20
+    in all.
 
     **Questions.** ``confirm`` is a function of (command, agent, cwd), or for async tools a coroutine function. It is
-    called for every command; with ``allow``, only for those that are not allowed. The command is refused unless
-    ``confirm`` returns True within ``confirm_timeout`` seconds (None: no limit).
+    called for every command; with ``allow`` or ``write``, only for those that they do not cover. The command is refused
+    unless ``confirm`` returns True within ``confirm_timeout`` seconds (None: no limit).
 
     **Limits.** ``max_command``: the most bytes a command may have. ``min_timeout``, ``max_timeout``: bounds for every
     time limit, in seconds.
@@ -92,6 +101,7 @@ class Policy:
     deny: Sequence[Pattern] = ()
     deny_commands: Sequence[str] = ()
     allow: Sequence[str] | None = None
+    write: Sequence[str] | None = None
     confirm: Callable[[str, str, str], Any] | None = None
     confirm_timeout: float | None = 60.0
     strict: bool = False
@@ -109,8 +119,12 @@ class Policy:
             _check_texts(name, getattr(self, name), (str, re.Pattern))
         for name in ("deny_commands", "hide_prefixes", "secrets"):
             _check_texts(name, getattr(self, name), (str,))
-        if self.allow is not None:
-            _check_texts("allow", self.allow, (str,))
+        for name in ("allow", "write"):
+            if getattr(self, name) is not None:
+                _check_texts(name, getattr(self, name), (str,))
+        for path in self.write or ():
+            if not path.startswith("/"):
+                raise InvalidRequest(f"write: {path!r} is not an absolute path, nor a pattern of one like '/tmp/**'")
         for rule in (*self.deny_commands, *(self.allow or ())):
             if not rule.split():
                 raise InvalidRequest(f"{rule!r} names no command: write one, like 'git push'")
@@ -128,41 +142,75 @@ class Policy:
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
             raise InvalidRequest(f"max_command is a number of bytes, 1 or more, or None for no limit, not {size!r}")
         for name in ("hide_names", "hide_values"):
-            object.__setattr__(self, name, tuple(_compiled(name, one) for one in getattr(self, name)))
+            object.__setattr__(self, name, [_compiled(name, one) for one in getattr(self, name)])
+        for name in _LISTS:  # in one form: two policies with the same rules are equal
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, tuple(getattr(self, name)))
         if self._reads:
             analyze("")  # raises if the parser is missing
 
     @property
     def _reads(self) -> bool:
-        return bool(self.deny_commands) or self.allow is not None or self.strict
+        return bool(self.deny_commands) or not (self.allow is self.write is None) or self.strict
+
+    @property
+    def _writable(self) -> Sequence[str] | None:
+        """The files that redirections may write; None if that is not judged."""
+        return () if self.write is None and self.strict and self.allow is not None else self.write
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the rules that are set, as values for JSON. Raises InvalidRequest for a policy with ``confirm``."""
+        if self.confirm is not None:
+            raise InvalidRequest("a policy with confirm= cannot be written as data, as a function cannot: leave it out")
+        given = {one.name: (getattr(self, one.name), one.default) for one in fields(self)}
+        return {
+            name: [as_data(one) for one in value] if name in _LISTS and value is not None else value
+            for name, (value, default) in given.items()
+            if value != default
+        }
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Policy:
+        """Return the policy from which ``to_dict`` made this. Raises InvalidRequest."""
+        known = {one.name for one in fields(cls)} - {"confirm"}
+        if unknown := sorted(map(str, given.keys() - known)):
+            raise InvalidRequest(f"a policy as data has no {', '.join(unknown)}: it has {', '.join(sorted(known))}")
+        rules: dict[str, Any] = {**given}
+        for name in _LISTS:
+            if isinstance(given.get(name), list):
+                rules[name] = [from_data(name, one) for one in given[name]]
+        return cls(**rules)
 
     def check(self, request: Request, agent: str = "", cwd: str = "") -> Request:
-        """Return the request as it may run, with its time limit. For sessions without a tool:
+        """Return the request as it may run, with its time limit. For a session that does not hold this policy:
 
             session.run((request := policy.check(Request(b"make"))).command, timeout=request.timeout)
 
         It calls ``confirm`` and waits for it without a limit. Raises PolicyRefused; InvalidRequest if ``confirm`` is a
         coroutine function, which only async tools can call.
         """
-        verdict = self.judge(request)
+        verdict = self.judge(request, lambda: cwd)
         if verdict.question and (self.confirm is None or not yes(ask(self.confirm, (verdict.question, agent, cwd)))):
             raise refused(UNCONFIRMED)
         return verdict.request
 
-    def judge(self, request: Request) -> Verdict:
-        """Apply the rules, without calling ``confirm``. Raises PolicyRefused."""
+    def judge(self, request: Request, cwd: Callable[[], str] = str) -> Verdict:
+        """Apply the rules, without calling ``confirm``. Raises PolicyRefused.
+
+        ``cwd`` returns the working directory, or "" if it is not known. It is called for relative targets alone.
+        """
         if self.max_command is not None and len(request.command) > self.max_command:
             raise refused(f"it is {len(request.command)} bytes long, over {self.max_command}: put it into a file")
-        limited = replace(request, timeout=self._limit(request.timeout))
+        limited = replace(request, timeout=self.limit(request.timeout))
         text = request.command.decode("utf-8", "surrogateescape")
         if not text:
             return Verdict(limited)  # it runs nothing
         analysis = analyze(text) if self._reads else Analysis()
         self._deny(text, analysis)
-        objection = self._objection(analysis)
+        objection = self._objection(analysis) or self._write_objection(analysis, cwd)
         if objection and self.confirm is None:
             raise refused(objection)
-        asks = self.confirm is not None and (self.allow is None or bool(objection))
+        asks = self.confirm is not None and (self.allow is self.write is None or bool(objection))
         return Verdict(limited, text if asks else "")
 
     def _deny(self, text: str, analysis: Analysis) -> None:
@@ -201,7 +249,30 @@ class Policy:
             return f"it is too long to be parsed: {analysis.unread}"
         return f"{analysis.unknown[0]} is known only at run time" if analysis.unknown else ""
 
-    def _limit(self, timeout: float | None) -> float | None:
+    def _write_objection(self, analysis: Analysis, cwd: Callable[[], str]) -> str:
+        """Why ``write`` does not cover all redirections of the text, or ""."""
+        if (patterns := self._writable) is None:
+            return ""
+        if analysis.fault:
+            return f"{_unreadable(analysis)}: {_REWRITE}"
+        if analysis.unread:
+            return f"it is too long to be parsed: {analysis.unread}"
+        for target in analysis.written:
+            path = target
+            if not target.startswith("/"):
+                place = "" if UNKNOWN in target else cwd()
+                path = posixpath.join(place, target) if place.startswith("/") else UNKNOWN
+            path = posixpath.normpath(path)
+            if UNKNOWN in path:
+                shown = target.replace(UNKNOWN, "?")[:_QUOTED_LENGTH]
+                return f"it is not known which file the redirection to {shown!r} writes: write an absolute path"
+            if not (_ALWAYS.fullmatch(path) or any(_matches(path, pattern) for pattern in patterns)):
+                shown, allowed = target[:_QUOTED_LENGTH], ", ".join(patterns) or "none"
+                return f"a redirection to {shown!r} is not allowed; files that can be written: {allowed}"
+        return ""
+
+    def limit(self, timeout: float | None) -> float | None:
+        """Return a time limit as the policy bounds it, in seconds."""
         if self.max_timeout is not None:
             timeout = self.max_timeout if timeout is None else min(timeout, self.max_timeout)
         return timeout if timeout is None or self.min_timeout is None else max(timeout, self.min_timeout)
@@ -217,12 +288,12 @@ class Policy:
             or any(_compiled("", pattern).search(value) for pattern in self.hide_values)
         )
 
-    def known_secrets(self, *environs: Mapping[str, str]) -> Secrets:
-        """The secrets to mask in results and logs, for these environments."""
+    def known_secrets(self, *environs: Mapping[str, str], redact: Redact = False) -> Secrets:
+        """The secrets to mask in results and logs, for these environments. ``redact``: see ``Session``."""
         if not self.mask_secrets:
-            return Secrets({}, named=self.secrets)
+            return Secrets({}, named=self.secrets, redact=redact)
         hidden = [value for environ in environs for name, value in environ.items() if self._hides(name, value)]
-        return Secrets({}, [*hidden, *chain.from_iterable(map(secret_values, environs))], self.secrets)
+        return Secrets({}, [*hidden, *chain.from_iterable(map(secret_values, environs))], self.secrets, redact)
 
 
 def ask(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
@@ -302,6 +373,12 @@ def _allows(rule: list[str], words: Sequence[str]) -> bool:
     if len(words) < len(rule) or UNKNOWN in words[0] or not _is_named(rule[0], words[0]):
         return False
     return all(_may_be(word, one, False) for one, word in zip(rule[1:], words[1:], strict=False))
+
+
+def _matches(path: str, pattern: str) -> bool:
+    """Does the path match the pattern of files that can be written?"""
+    parts = _WILD.split(pattern)
+    return re.fullmatch("".join(_WILDS.get(part) or re.escape(part) for part in parts), path, re.DOTALL) is not None
 
 
 def _is_mentioned(rule: list[str], text: str) -> bool:

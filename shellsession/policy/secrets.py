@@ -15,10 +15,10 @@ from itertools import chain
 from typing import Final
 
 from ..models import Result
+from ..redact import MASK, Redact, masker
 
 # "1", "root" and "true" are everywhere: masking shorter values would blank out half of every text.
 SHORTEST: Final = 6
-MASK: Final = "***"
 # From so many characters of a secret somebody may guess the rest.
 _REVEALING: Final = 3
 # From so many spellings on, it is faster to look up the prefix at each character than to search for each spelling.
@@ -59,14 +59,21 @@ class Secrets:
     """The secrets of one environment: the values of variables with telling names, and the passwords in URLs.
 
     ``more``: further values. A value shorter than six characters is not a secret, unless it is in ``named``, the values
-    that the host declared secret. Masked spellings: those in which bash lists a variable (``set``, ``declare -p``,
-    ``printf %q``, ``${X@Q}``), in which shlex.quote and people quote one, and JSON as Python writes it. Others pass
-    unmasked (base64, ``%40``, the escapes of another language).
+    that the host declared secret. ``redact``: patterns of further secrets. Masked spellings: those in which bash lists
+    a variable (``set``, ``declare -p``, ``printf %q``, ``${X@Q}``), in which shlex.quote and people quote one, and JSON
+    as Python writes it. Others pass unmasked (base64, ``%40``, the escapes of another language).
     """
 
-    __slots__ = ("_by_prefix", "_longest", "_spellings")
+    __slots__ = ("_by_prefix", "_longest", "_redact", "_spellings")
 
-    def __init__(self, environment: Mapping[str, str], more: Iterable[str] = (), named: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        more: Iterable[str] = (),
+        named: Sequence[str] = (),
+        redact: Redact = False,
+    ) -> None:
+        self._redact = masker(redact)
         # A line of a private key is as secret as the whole key; the whitespace around it is not.
         pieces = {
             piece
@@ -81,6 +88,8 @@ class Secrets:
     def mask(self, text: str, limit: int | None = None) -> str:
         """The text with ``***`` for each secret. ``limit``: return only the first characters, and read no more."""
         # A secret may be shorter than its mask, so the result can be longer than the text.
+        if self._redact is not None:
+            text = self._redact(text)
         room = most = len(text) * len(MASK) if limit is None else limit
         if not self._longest:
             return text[:most]
@@ -117,7 +126,7 @@ class Secrets:
 
     def mask_result(self, result: Result) -> Result:
         """The result with ``***`` for each secret in its output, also for part of a secret at a cut."""
-        if not self._longest:
+        if not self._longest and self._redact is None:
             return result
         stdout, stdout_cut = self._mask_stream(result.stdout_bytes, result.stdout_omitted, result.stdout_cut)
         stderr, stderr_cut = self._mask_stream(result.stderr_bytes, result.stderr_omitted, result.stderr_cut)

@@ -1,18 +1,15 @@
-"""Help and completion of the command line, what a call imports, and how it shows text."""
+"""Help of the command line, what a call imports, and how it shows text."""
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
-import pexpect
 import pytest
-from commands import PROGRAM, cli, environment, finish, running
+from commands import cli, environment, finish, running
 from daemons import Daemon
 from system import PATIENCE
 
@@ -134,93 +131,6 @@ runpy.run_module("shellsession", run_name="__main__")
 def test_ctrl_c_while_it_is_loaded_is_quiet(module: str) -> None:
     done = subprocess.run([sys.executable, "-c", LOADING, module], capture_output=True, timeout=PATIENCE, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
-
-
-# -- completion
-
-
-@pytest.fixture(scope="module")
-def program(daemon: Daemon, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """``shellsession``, as it would be found in PATH."""
-    path = tmp_path_factory.mktemp("bin") / "shellsession"
-    path.write_text(f'#!/bin/sh\nSHELLSESSION_SOCKET={daemon.socket} exec {shlex.join(PROGRAM)} "$@"\n')
-    path.chmod(0o755)
-    return path
-
-
-@pytest.mark.parametrize(
-    ("words", "offered"),
-    [
-        ("", list(VERBS)),
-        ("sta", ["status"]),
-        ("s", ["send", "status", "serve", "stop"]),
-        ("ls --", ["--help", "--names", "--json", "--socket"]),
-        ("serve --log-level ", ["debug", "info", "warning", "error"]),
-        ("kill ag", ["agent-1", r"agent\ \'2\'"]),
-        ("run -s agent-", ["agent-1"]),
-        ("run --timeout ", []),
-        ("run -s agent-1 ", []),
-        ("run -- ls --", []),
-        ("attach --others ", ["wait", "refuse"]),
-        ("attach ag", ["agent-1", r"agent\ \'2\'"]),
-        ("attach --others=", ["wait", "refuse"]),
-        ("attach --others=w", ["wait"]),
-        ("kill pro", ["pro:ject:1"]),
-        ("kill pro:", ["ject:1"]),
-        ("run -s pro:ject:", ["1"]),
-        ("attach pro:j", ["ject:1"]),
-        ("kill pro::", []),
-        ("completion ", ["bash"]),
-    ],
-)
-def test_bash_completes(daemon: Daemon, program: Path, words: str, offered: list[str]) -> None:
-    assert completed(daemon, program, words) == offered
-
-
-@pytest.mark.parametrize(
-    ("words", "offered"),
-    [
-        ("kill pro:", ["pro:ject:1"]),
-        ("run --session=ag", ["--session=agent-1", r"--session=agent\ \'2\'"]),
-        ("attach --others=w", ["--others=wait"]),
-    ],
-)
-def test_bash_completes_where_it_takes_no_word_apart(
-    daemon: Daemon, program: Path, words: str, offered: list[str]
-) -> None:
-    assert completed(daemon, program, words, breaks="") == offered
-
-
-def completed(daemon: Daemon, program: Path, words: str, breaks: str = ":=") -> list[str]:
-    """What bash is offered, which takes words apart at blanks and at these."""
-    for name in ("agent-1", "agent '2'", "other", "pro:ject:1"):
-        connect(name, daemon.socket, False).disconnect()
-    line = f"{program} {words}"
-    parts = re.findall(rf"[\0{breaks}]+|[^\0\s{breaks}]+|(?<=\s)$", line)
-    script = f"""
-        set -u
-        eval "$({program} completion bash)" && complete -p shellsession >/dev/null || exit
-        COMP_WORDBREAKS=$' \\t\\n'{shlex.quote(breaks)}
-        COMP_LINE={shlex.quote(line)} COMP_WORDS=({shlex.join(parts)}) COMP_CWORD={len(parts) - 1}
-        _shellsession
-        ((${{#COMPREPLY[@]}})) && printf '%s\\n' "${{COMPREPLY[@]}}"
-    """
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert done.stderr == ""
-    return done.stdout.splitlines()
-
-
-def test_a_name_with_a_colon_is_completed_at_a_prompt(daemon: Daemon, program: Path) -> None:
-    connect("house:room", daemon.socket, False).disconnect()
-    env = {"PATH": f"{program.parent}:{os.environ['PATH']}", "TERM": "dumb", "PS1": "$ ", "INPUTRC": "/dev/null"}
-    bash: pexpect.spawn[str] = pexpect.spawn("bash", ["--norc"], env=env, encoding="utf-8", timeout=PATIENCE)
-    try:
-        bash.sendline('eval "$(shellsession completion bash)"; echo re""ady')
-        bash.expect("ready")
-        bash.send("shellsession kill house:\t")
-        bash.expect("kill house:room ")
-    finally:
-        bash.close(force=True)
 
 
 # -- what a call loads

@@ -73,6 +73,28 @@ def test_a_detached_daemon_writes_its_warnings_to_the_state_directory(tmp_path: 
         wait_until(lambda: f"\naudit log  {audit}\n" in cli(path, "status").stdout.decode(), "the next line of the log")
 
 
+def test_each_daemon_has_an_audit_log_that_can_be_moved_and_switched_off(tmp_path: Path) -> None:
+    state = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    paths = [str(tmp_path / name / "socket") for name in ("one", "two")]
+    for path in paths:
+        with detached(path, **state):
+            assert cli(path, "run", "--", f"echo {path}").returncode == 0
+    for path in paths:  # each shows its own, also when it has ended
+        assert cli(path, "log", env=state).stdout.count(path.encode()) == 1
+    assert len(list((tmp_path / "state" / "shellsession").glob("audit-*.jsonl"))) == 2
+    moved = {**state, "SHELLSESSION_AUDIT": str(tmp_path / "moved")}
+    with detached(paths[0], **moved):
+        assert cli(paths[0], "run", "--", "echo there").returncode == 0
+    assert b"echo there" in cli(paths[0], "log", env=moved).stdout
+    assert b"echo there" not in cli(paths[0], "log", env=state).stdout
+    off = {**state, "SHELLSESSION_AUDIT": "off"}
+    with detached(paths[0], **off):
+        assert "\naudit log  none\n" in cli(paths[0], "status").stdout.decode()
+    switched_off = cli(paths[0], "log", env=off)
+    assert switched_off.returncode == 125
+    assert b"the audit log is switched off (SHELLSESSION_AUDIT=off); " in switched_off.stderr
+
+
 def test_a_log_file_that_was_asked_for(tmp_path: Path) -> None:
     path, log = str(tmp_path / "run" / "socket"), tmp_path / "daemon.log"
     log.write_text("")
@@ -97,7 +119,7 @@ def test_a_log_file_that_cannot_be(tmp_path: Path, name: str) -> None:
 def test_an_audit_log_that_cannot_be(tmp_path: Path, name: str) -> None:
     done = cli(str(tmp_path / "run" / "socket"), "serve", "--detach", "--audit", name)
     assert done.returncode == 125
-    assert "; use --audit to name another" in done.stderr.decode()
+    assert "; use --audit or SHELLSESSION_AUDIT to name another" in done.stderr.decode()
     assert mentioning(str(tmp_path)) == []
 
 

@@ -19,9 +19,11 @@ from audits import DONE, NOTHING, commands, mode, say
 from hypothesis import given, strategies as st
 
 from shellsession import Result
-from shellsession.daemon.server.audit import KEPT, Audit, default_path, read
+from shellsession.daemon.protocol.endpoint import socket_path
+from shellsession.daemon.server.audit import KEPT, Audit, path_for, read
 from shellsession.daemon.server.log import PrivateFile
-from shellsession.policy.secrets import MASK, Secrets
+from shellsession.policy.secrets import Secrets
+from shellsession.redact import MASK
 
 log = audits.log
 FULL = "/dev/full"
@@ -264,4 +266,6 @@ def test_where_it_is_by_default(monkeypatch: pytest.MonkeyPatch, state: str | No
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     if state is not None:
         monkeypatch.setenv("XDG_STATE_HOME", state)
-    assert default_path() == place
+    monkeypatch.delenv("SHELLSESSION_SOCKET", raising=False)
+    assert path_for(socket_path()) == place
+    assert path_for("/another/socket") == place.replace("audit.", "audit-399f80ea.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -247,6 +248,17 @@ def test_what_the_host_mounts_later_is_not_there(ours: Path) -> None:
     wrapper = ["unshare", "--mount", "--propagation", "shared"]
     done = subprocess.run([*wrapper, sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert done.stdout == "0\nrefused\n\n"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="mounting takes root")
+def test_a_container_has_no_programs_and_no_setuid_in_dev() -> None:
+    """Container runtimes mount /dev so, and no sandbox inside may take that back."""
+    program = "from shellsession import *; print(Session(cwd='/', sandbox=Sandbox()).run('echo inside').stdout, end='')"
+    mounted = (
+        f"mount -o remount,bind,nosuid,noexec /dev && exec {shlex.quote(sys.executable)} -c {shlex.quote(program)}"
+    )
+    done = subprocess.run(["unshare", "--mount", "sh", "-c", mounted], check=True, capture_output=True, text=True)
+    assert done.stdout == "inside\n"
 
 
 REFUSED: dict[str, Callable[[Path], Sandbox]] = {

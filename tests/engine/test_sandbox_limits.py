@@ -76,6 +76,34 @@ def test_a_hog_of_memory_dies_and_the_session_lives(user: str, mine: Path) -> No
     run_as(user, scenario)
 
 
+def test_a_memory_kill_is_told(ours: Path) -> None:
+    """Of a command's process, of a process that the command survives, and of bash itself; but not of an older one."""
+    hog = "head -c 200000000 /dev/zero | tail -n 1"
+    with limited(ours, memory="64M") as sh:
+        if not sh._engine.live().launch.groups:
+            pytest.skip("no control group limits memory here")
+        died = sh.run(f"set -o pipefail; {hog}")
+        assert (died.outcome, died.exit_code, died.reason) == ("exited", 137, "killed: memory limit 64M")
+        assert died.for_model() == "[exit status 137 (128 + SIGKILL), killed: memory limit 64M]"
+        assert sh.run("kill -9 $BASHPID &>/dev/null & wait $!").reason == ""
+        survived = sh.run(f"({hog}) || exit 3", isolated=True)
+        assert (survived.exit_code, survived.reason) == (3, "a process of the session was killed: memory limit 64M")
+        assert (sh.run("false").reason, sh.run("true").reason) == ("", "")
+        ended = sh.run("x=$(head -c 100000000 /dev/zero | tr '\\0' a)")
+        assert (ended.outcome, ended.reason) == ("shell_exited", "killed: memory limit 64M")
+        assert sh.run("(exit 137)").reason == ""
+
+
+def test_memory_kills_are_read_from_groups_of_both_versions(tmp_path: Path) -> None:
+    texts = {"one/memory.oom_control": "under_oom 0\noom_kill 2\n", "two/memory.events": "oom 9\noom_kill 3\n"}
+    for name, text in texts.items():
+        path = tmp_path / name
+        path.parent.mkdir()
+        path.write_text(text)
+    groups = [str(tmp_path / name) for name in ("one", "two", "none")]
+    assert cgroups.memory_kills(groups) == 5
+
+
 def test_a_share_of_the_processor(ours: Path) -> None:
     if os.getuid() != 0:
         with pytest.raises(SandboxUnavailable, match="cpu"):

@@ -169,7 +169,7 @@ def test_interrupt_and_jobs() -> None:
         assert "no running command" in text
         text, _ = await talk.call("bash", command="{ echo from the job; sleep 1000; } &")
         assert "left running in the background: process" in text
-        assert "[running: process" in (await talk.call("jobs"))[0]
+        assert "[j1, running: process" in (await talk.call("jobs"))[0]
 
     talk(story, "--patience", "0.3")
 

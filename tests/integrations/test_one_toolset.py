@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import signal
@@ -23,7 +24,17 @@ from scripted_strands import Scripted as StrandsModel
 from strands import Agent as StrandsAgent
 from system import PATIENCE, unique_seconds, wait_until, with_argument
 
-from shellsession import Agents, AsyncAgents, AsyncSession, InvalidRequest, Session, aconnect, connect
+from shellsession import (
+    Agents,
+    AsyncAgents,
+    AsyncSession,
+    InvalidRequest,
+    Policy,
+    PolicyRefused,
+    Session,
+    aconnect,
+    connect,
+)
 from shellsession.integrations import anthropic, langchain, openai, pydantic_ai, strands
 from shellsession.integrations.binding import run_to_end
 from shellsession.integrations.toolbox import Toolbox
@@ -182,7 +193,7 @@ def in_anthropic(session: Any, awaited: bool) -> list[str]:
     return asyncio.run(main()) if awaited else [bash.call({"command": command}) for command in COMMANDS]
 
 
-# Some SDKs leave their event loops open, which garbage collection reports in a later test.
+# Some SDKs leave their event loops open, which garbage collection reports.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("awaited", [False, True], ids=["called", "awaited"])
 @pytest.mark.parametrize("session", [Session, AsyncSession])
@@ -195,3 +206,23 @@ def test_state_and_status_in_every_sdk(sdk: Any, session: Any, awaited: bool) ->
         closing = made.close()
         if closing is not None:
             asyncio.run(closing)
+        asyncio.set_event_loop(None)
+        gc.collect()
+
+
+@pytest.mark.parametrize("kind", ["Session", "aconnect"])
+def test_tools_can_have_a_policy_of_their_own(kind: str, daemon: Any) -> None:
+    asked = list[str]()
+
+    async def confirm(command: str, _: str, cwd: str) -> bool:
+        asked.append(command)
+        return False
+
+    async def story(tools: Toolbox) -> None:
+        assert await tools.bash("echo fine") == "fine"
+        with pytest.raises(PolicyRefused, match="not confirmed"):
+            await tools.bash("rm x")
+        assert asked == ["rm x"]
+        assert "time limit" in await tools.bash("sleep 1000", timeout=500)
+
+    play(kind, daemon, story, policy=Policy(allow=["echo", "sleep"], confirm=confirm, max_timeout=0.3))

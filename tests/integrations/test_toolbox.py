@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -109,6 +110,25 @@ def test_all_that_is_not_shown_is_counted() -> None:
             await tools.bash("{ sleep 0.1; printf %2000000s; echo end; } &")
             await asyncio.to_thread(wait_until, lambda: session.jobs()[0].stdout.endswith("end\n"), "its last word")
             assert re.search(r"\d bytes( \(.* lines\))? omitted \.\.\.\]", await tools.jobs())
+
+    asyncio.run(main())
+
+
+def test_one_job_is_shown_waited_for_and_killed(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncSession(cwd=tmp_path) as session:
+            tools = Toolbox(session)
+            await tools.bash("(until [ -e go ]; do sleep 0.02; done; echo 'Ready (80)'; exit 3) &")
+            await tools.bash("sleep 1000 &")
+            assert "[it has not printed 'Ready (80)']" in await tools.jobs("j1", until="Ready (80)", seconds=0.01)
+            (tmp_path / "go").touch()
+            assert "]\nReady (80)" in await tools.jobs("j1", until="Ready (80)")
+            assert re.match(r"\[j1, ended, exit status 3: process \d+: .*\]\nReady", await tools.jobs("j1", seconds=9))
+            assert "[j2, ended, exit status 137: " in await tools.jobs("j2", kill=True)
+            assert (await tools.jobs()).count("[j") == 2
+            for wrong in ({"job": "j9"}, {"kill": True}):
+                with pytest.raises(InvalidRequest, match="call jobs without arguments"):
+                    await tools.call("jobs", wrong)
 
     asyncio.run(main())
 

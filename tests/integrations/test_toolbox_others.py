@@ -37,7 +37,7 @@ def test_listing_the_jobs_of_a_daemon_does_not_block_the_loop(
             asking = asyncio.create_task(tools.jobs())
             await asyncio.sleep(0)
             others.set()
-            assert re.search(r"^\[running: process \d+: .*\]\nout\non the terminal\nerr$", await asking)
+            assert re.search(r"^\[j1, running: process \d+: .*\]\nout\non the terminal\nerr$", await asking)
             remote.jobs()[0].kill()
 
     asyncio.run(main())

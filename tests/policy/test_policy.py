@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, strategies as st
 from policies import verdict
 
-from shellsession import InvalidRequest, Session
+from shellsession import InvalidRequest, PolicyRefused, Session
 from shellsession.models import Limits, Request
-from shellsession.policy.rules import Policy, PolicyRefused
+from shellsession.policy.rules import Policy
 
 
 @pytest.mark.parametrize(

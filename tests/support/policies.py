@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from shellsession.contracts import bashtool
+from shellsession.errors import PolicyRefused
 from shellsession.models import Request
-from shellsession.policy.rules import Policy, PolicyRefused
+from shellsession.policy.rules import Policy
 
 
 def verdict(policy: Policy, command: str) -> str:

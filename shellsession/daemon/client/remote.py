@@ -14,7 +14,8 @@ import weakref
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, Self
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from ...errors import (
     IN_CALLBACK,
@@ -41,7 +42,9 @@ from ...models import (
     check_seconds,
     command_bytes,
 )
-from ...options import SessionOptions, absolute, bash_of, check_options, check_size, commands_of, place_of
+from ...observe import Observer, Observers
+from ...options import SessionOptions, absolute, bash_of, check_options, check_policy, check_size, commands_of, place_of
+from ...redact import Redact, redact_data, redact_from
 from ...signatures import AnyJob, AnySession, Command, RunOptions, Seconds, fed
 from ..protocol.endpoint import socket_path
 from ..protocol.messages import closed_meanwhile, field, from_part, only_part, to_result
@@ -52,6 +55,8 @@ from .transport import Transport, UnixTransport
 
 if TYPE_CHECKING:
     from ...engine.io.dialogue import Dialogue
+    from ...policy.rules import Policy
+    from ...policy.secrets import Secrets
     from ...sandbox import Sandbox
 
 
@@ -88,6 +93,8 @@ def opening(
     limits: Limits | None = None,
     startup: Iterable[str | bytes] = (),
     sandbox: Sandbox | None = None,
+    policy: Policy | None = None,
+    redact: Redact = False,
     **options: Any,
 ) -> dict[str, Any]:
     """The fields of a request that opens a session with these options, which are those of ``Session``.
@@ -119,6 +126,16 @@ def opening(
         fields["limits"] = limits_fields(limits)
     if sandbox is not None:
         fields["sandbox"] = _sandbox_fields(sandbox)
+    if policy is not None:
+        check_policy(policy)
+        if policy.confirm is not None:
+            raise InvalidRequest(
+                "policy: confirm= is a function of this process, which the daemon cannot call: leave it out there, and"
+                " call policy.check() before run()"
+            )
+        fields["policy"] = policy.to_dict()
+    if redact is not False:
+        fields["redact"] = redact_data(redact)
     return fields
 
 
@@ -127,6 +144,9 @@ PreparedRun = tuple[Message, OnOutput | None]
 
 # How many seconds a request of this task may wait in the queue behind other clients. After that it is dropped unrun.
 TURN_WITHIN: Final[ContextVar[float | None]] = ContextVar("shellsession-turn-within", default=None)
+
+
+JobT = TypeVar("JobT", bound="RemoteJob")
 
 
 class OpenStream:
@@ -155,6 +175,10 @@ class Remote(AnySession[PreparedRun]):
         self.opened_here = False  # did this client open the session, or was it there before?
         self._handed = ""  # the id of the command that was handed back to this client; "" for none
         self._closed = False
+        self._observers = Observers(agent)
+        self._command = b""  # the text of the command that was handed back, if this client ran it
+        self._policy: dict[str, Any] | None = opening.get("policy")
+        self._redact = redact_from(opening.get("redact", False))
         self._dialogue: Dialogue | None = None
         # Called after a request has been in the daemon's queue for a second, with the reason.
         self.on_wait: Callable[[Message], None] | None = None
@@ -215,6 +239,31 @@ class Remote(AnySession[PreparedRun]):
         return columns, rows
 
     @property
+    def policy(self) -> Policy | None:
+        """The session's policy, whichever client opened it."""
+        if self._policy is None:
+            return None
+        from ...policy.rules import Policy
+
+        return Policy.from_dict(self._policy)
+
+    @property
+    def redact(self) -> Redact:
+        """The session's redaction, whichever client opened it; for ``Result.for_model``."""
+        return self._redact
+
+    @cached_property
+    def _secrets(self) -> Secrets | None:
+        """As ``Base._secrets``; of environments, this client knows its own."""
+        policy = self.policy
+        if policy is None and not self._redact:
+            return None
+        from ...policy.rules import Policy
+
+        environment = {**self._opening.get("env", {}), **(self._opening.get("extra_env") or {})}
+        return (policy or Policy()).known_secrets(environment, redact=self._redact)
+
+    @property
     def idle(self) -> float:
         """As ``Session.idle``."""
         return float(self._info("idle", float, int))
@@ -222,11 +271,11 @@ class Remote(AnySession[PreparedRun]):
     def _info(self, name: str, *kinds: type) -> Any:
         return field(field(self._ask_now("info").header, "value", dict), name, *kinds)
 
-    def jobs(self) -> list[RemoteJob]:
-        """The jobs that earlier calls left running, including ended ones; the most recent last."""
+    def _jobs(self, kind: type[JobT], released: bool) -> list[JobT]:
+        check_flag("released", released)
         if self._closed:
             return []
-        return [RemoteJob(self._ask_now, one) for one in from_part(self._ask_now("jobs").parts)]
+        return [kind(self._ask_now, one) for one in from_part(self._ask_now("jobs", released=released).parts)]
 
     def resize(self, columns: int, rows: int) -> None:
         """As ``Session.resize``."""
@@ -271,6 +320,9 @@ class Remote(AnySession[PreparedRun]):
         self._incarnation = field(reply.header, "id", str).partition(".")[0]
         self.opened_here = bool(reply.header.get("value"))
         self._timeout = field(reply.header, "timeout", float, int, type(None))
+        self._policy = reply.header.get("policy")
+        self._redact = redact_from(reply.header.get("redact", False))
+        vars(self).pop("_secrets", None)
         if self.opened_here or self._handed.partition(".")[0] != self._incarnation:
             self._handed = ""  # a new session does not know it, and would refuse each request that names it
 
@@ -372,7 +424,7 @@ class Remote(AnySession[PreparedRun]):
         return self._backend.give(self._run_prepared(*prepared))
 
     async def _run_prepared(self, request: Message, on_output: OnOutput | None) -> Result:
-        return self._new_result(await self._ask(request, on_output), on_output)
+        return self._new_result(await self._ask(request, on_output), request.parts[0], on_output)
 
     def _stream(self, prepared: PreparedRun) -> Any:
         """Iterate over the output of a command as it comes. ``run`` is refused meanwhile."""
@@ -394,12 +446,13 @@ class Remote(AnySession[PreparedRun]):
                         yield message.header["stream"], message.parts[0]
         finally:
             stream.active = False
-        yield self._new_result(message)  # after the ``finally``: leaving the generator here must cancel nothing
+        # After the ``finally``: leaving the generator here must cancel nothing.
+        yield self._new_result(message, request.parts[0])
 
-    def _new_result(self, reply: Message, on_output: OnOutput | None = None) -> Result:
+    def _new_result(self, reply: Message, command: bytes, on_output: OnOutput | None = None) -> Result:
         """The Result of a new command, whose callback and screen replace those of the last one."""
         earlier = self._handed
-        self._dialogue, self._on_output = None, on_output
+        self._dialogue, self._on_output, self._command = None, on_output, command
         result = self._take_result(reply)
         if not result.runs_on:
             self._handed = earlier  # that command has ended meanwhile, but its result is still available
@@ -409,7 +462,21 @@ class Remote(AnySession[PreparedRun]):
         """The Result in a reply. If its command runs on, ``wait`` and the like are about that from now on."""
         result = result_of(reply)
         self._handed = reply.header.get("command", "") if result.runs_on else ""
+        if not result.runs_on:
+            command, self._command = self._command, b""
+            if self._observers.wanted:
+                self._observers.ended(command, result, self._masking)
         return result
+
+    def _masking(self) -> Secrets:
+        """What observers of commands do not get."""
+        from ...policy.secrets import Secrets
+
+        return self._secrets or Secrets({**self._opening.get("env", {}), **self._opening.get("extra_env", {})})
+
+    def _observe(self, observer: Observer) -> None:
+        """Call ``observer`` for each command whose end this client gets from now on."""
+        self._observers.callbacks += (observer,)
 
     # -- the other verbs
 
@@ -501,22 +568,28 @@ class Remote(AnySession[PreparedRun]):
 
 
 class RemoteJob(AnyJob):
-    """A job in the daemon: what one call left running. As ``Job``; each property asks the daemon."""
+    """A job in the daemon: what one call left running. Each property asks the daemon."""
 
     def __init__(self, ask: Callable[..., Message], described: dict[str, Any]) -> None:
         self._ask = ask
-        self.number: int = field(described, "number", int)
+        self.id: str = field(described, "id", str)
+        self._released: bool = field(described, "released", bool)
         self.command: str = field(described, "command", str)
         self.pids: tuple[int, ...] = tuple(field(described, "pids", list))
 
     def __repr__(self) -> str:
-        return f"RemoteJob({self.command!r}, pids={self.pids})"
+        return f"RemoteJob({self.id}, {self.command!r}, pids={self.pids})"
 
     def _now(self) -> dict[str, Any]:
-        """The daemon's present description of the job. A job that the daemon has forgotten has ended."""
-        described = from_part(self._ask("jobs").parts)
-        ours = (one for one in described if field(one, "number", int) == self.number)
-        return next(ours, {"alive": [], "running": False})
+        """The daemon's present description of the job. A job that it has forgotten, or whose session, has ended."""
+        try:
+            described = from_part(self._ask("jobs", released=self._released).parts)
+        except (SessionClosed, NoSuchAgent):
+            if self._released:  # it lives on, and the agent's next session lists it
+                raise
+            described = []
+        ours = (one for one in described if field(one, "id", str) == self.id)
+        return next(ours, {"alive": [], "running": False, "exit_code": None})
 
     def alive(self) -> list[int]:
         """The pids of its processes that still live."""
@@ -526,13 +599,25 @@ class RemoteJob(AnyJob):
     def running(self) -> bool:
         return bool(field(self._now(), "running", bool))
 
+    @property
+    def exit_code(self) -> int | None:
+        code: int | None = field(self._now(), "exit_code", int, type(None))
+        return code
+
+    @property
+    def released(self) -> bool:
+        return self._released
+
     def _kept(self, name: str) -> tuple[bytes, int, int]:
-        message = self._ask("job_output", job=self.number, name=name)
+        message = self._ask("job_output", job=self.id, name=name)
         return only_part(message.parts), field(message.header, "value", int), field(message.header, "cut", int)
 
     def kill(self) -> tuple[int, ...]:
-        """Kill its processes, all below them, and all that hold its streams; returns the pids that were signalled."""
-        return tuple(field(self._ask("kill_job", job=self.number).header, "value", list))
+        return tuple(field(self._ask("kill_job", job=self.id).header, "value", list))
+
+    def release(self) -> None:
+        self._ask("release_job", job=self.id)
+        self._released = True
 
 
 def result_of(reply: Message) -> Result:

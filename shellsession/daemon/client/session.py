@@ -9,13 +9,14 @@ import os
 import threading
 from typing import Final, Self, Unpack
 
+from ...engine.io.jobs import Job
 from ...engine.kernel import signals
 from ...models import OnOutput, Result, to_bytes
 from ...options import SessionOptions
 from ...signatures import Seconds, Text, ThreadSession
 from ..protocol import directory_lock
 from ..protocol.wire import Message
-from .remote import PreparedRun, Remote
+from .remote import PreparedRun, Remote, RemoteJob
 
 # ``exchange`` and ``transport`` import these late. They are imported here, as a host may have no free descriptor then.
 _LOADED: Final = (threading, signals, directory_lock)
@@ -33,6 +34,10 @@ def connect(
     session = RemoteSession._of(agent, socket, start, options)
     session.connect()
     return session
+
+
+class RemoteThreadJob(RemoteJob, Job):
+    """A job in the daemon, for threads."""
 
 
 class RemoteSession(Remote, ThreadSession[PreparedRun]):
@@ -82,6 +87,10 @@ class RemoteSession(Remote, ThreadSession[PreparedRun]):
     def interrupt(self) -> Result:
         """End the running command, whichever client started it, as a time limit does, and keep the shell."""
         return self._backend.give(self._interrupt())
+
+    def jobs(self, released: bool = False) -> list[RemoteThreadJob]:
+        """As ``Session.jobs``. Released jobs are known as long as the daemon runs and the agent has a session."""
+        return self._jobs(RemoteThreadJob, released)
 
     def restart(self) -> None:
         """Start a fresh bash in the first cwd and environment, and run the startup commands again.

@@ -47,6 +47,14 @@ def socket_path(wanted: str | os.PathLike[str] | None = None) -> str:
     return path
 
 
+def is_usual(path: str) -> bool:
+    """Is this the path of the socket if nobody names one?"""
+    try:
+        return path == os.path.join(_home(), "socket")
+    except DaemonUnavailable:
+        return False
+
+
 def _home() -> str:
     from ...engine.io.directories import private_home
 

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from ...models import Result
 
 
+# The variable that names the log, and its value for none.
+VARIABLE: Final = "SHELLSESSION_AUDIT"
+OFF: Final = "off"
 # Characters kept of a command: more than a person would read.
 KEPT: Final = 4096
 # O_NONBLOCK: a command may have replaced the log by a FIFO that nobody reads.
@@ -43,7 +46,7 @@ class Entry(NamedTuple):
 
 
 class Audit:
-    """The log of one daemon. Other daemons may write to the same file. Not safe from several threads.
+    """The log of one daemon. Other daemons may be told to write to the same file. Not safe from several threads.
 
     ``files``: how many files of about ``max_bytes`` each are kept, the current one included (``.1`` is the youngest of
     the old ones). ``fault``: why the last lines could not be written; "" if they were.
@@ -193,12 +196,31 @@ def open_private(path: str, flags: int) -> int:
     return descriptor
 
 
-def default_path() -> str:
-    """The default path of the log, by the XDG base directory specification."""
+def path_for(socket: str, wanted: str | None = None) -> str:
+    """The path of the log of the daemon at that socket; "" if it has none.
+
+    ``wanted``, or else SHELLSESSION_AUDIT, is the path, or "off". By default each daemon has a file of its own in
+    ``state_directory``, and that at the usual socket has ``audit.jsonl``.
+    """
+    named = wanted if wanted is not None else os.environ.get(VARIABLE) or None
+    if named is not None:
+        return "" if named in ("", OFF) else os.path.abspath(named)
+    from ..protocol.endpoint import is_usual  # the command line reads logs that are named without it
+
+    if is_usual(socket):
+        return os.path.join(state_directory(), "audit.jsonl")
+    import hashlib
+
+    mark = hashlib.sha256(os.fsencode(socket)).hexdigest()[:8]
+    return os.path.join(state_directory(), f"audit-{mark}.jsonl")
+
+
+def state_directory() -> str:
+    """The directory of the logs by default, by the XDG base directory specification."""
     state = os.environ.get("XDG_STATE_HOME", "")
     if not os.path.isabs(state):  # the specification says to ignore a relative path
         state = os.path.expanduser("~/.local/state")
-    return os.path.join(state, "shellsession", "audit.jsonl")
+    return os.path.join(state, "shellsession")
 
 
 def read(path: str, agent: str | None = None, last: int | None = None) -> Iterator[dict[str, Any]]:

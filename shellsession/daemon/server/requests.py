@@ -20,6 +20,7 @@ from ..protocol.wire import ID_MAX, OUTPUT_MAX, PROTOCOL
 
 _AGENT_MAX: Final = 256  # characters
 Agent = Annotated[str, Field(min_length=1, max_length=_AGENT_MAX)]
+JobId = Annotated[str, Field(max_length=64)]
 RunT = TypeVar("RunT", bound="OfAgent")
 # ``defer_build``: the requests are validated as one union. Building each by itself as well would add 10 ms to a start.
 _STRICT: Final = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
@@ -81,7 +82,9 @@ class SandboxFields(BaseModel):
 
 
 class Open(OfAgent):
-    """Open the agent's session if there is none. An existing one stays as it is, and must be confined as requested.
+    """Open the agent's session if there is none. An existing one stays as it is.
+
+    It must have the sandbox, the policy and the redaction that are requested.
 
     ``env``: the client's own environment, or the one that replaces it (then ``inherited`` is False).
     """
@@ -102,6 +105,8 @@ class Open(OfAgent):
     size: Annotated[list[int], Field(min_length=2, max_length=2)] = [200, 50]
     bash: str = "bash"
     sandbox: SandboxFields | None = None
+    policy: dict[str, Any] | None = None  # as ``Policy.to_dict`` makes it; ``Policy.from_dict`` checks it
+    redact: bool | list[str | list[str | int]] = False  # as ``redact_data`` makes it
 
 
 class Start(OfAgent):
@@ -206,21 +211,29 @@ class Jobs(OfAgent):
     """``Session.jobs``."""
 
     verb: Literal["jobs"]
+    released: bool = False
 
 
 class JobOutput(OfAgent):
-    """``Job.output`` of the job with that number in the list of ``jobs``."""
+    """``Job.output`` of the job with that id."""
 
     verb: Literal["job_output"]
-    job: int
-    name: Literal["stdout", "stderr", "terminal"]
+    job: JobId
+    name: Literal["stdout", "stderr", "terminal", "before"]
 
 
 class KillJob(OfAgent):
-    """``Job.kill`` of the job with that number in the list of ``jobs``."""
+    """``Job.kill`` of the job with that id."""
 
     verb: Literal["kill_job"]
-    job: int
+    job: JobId
+
+
+class ReleaseJob(OfAgent):
+    """``Job.release`` of the job with that id."""
+
+    verb: Literal["release_job"]
+    job: JobId
 
 
 class Resize(OfAgent):

@@ -32,6 +32,7 @@ from ...errors import (
     ShellSessionError,
 )
 from ...models import VERSION
+from ...redact import redact_data
 from ..protocol.messages import from_error, from_result, to_part
 from ..protocol.wire import PROTOCOL, Message, encode
 from . import requests
@@ -306,7 +307,12 @@ def _encoded(request: str, header: dict[str, Any], parts: tuple[bytes, ...]) -> 
 async def _open(server: Server, incoming: Incoming) -> Answer:
     made = server.sessions.open(incoming.request)
     session = server.sessions.of(incoming.request.agent).session
-    return Answer({"value": made, "pid": session.pid, "timeout": session._defaults.timeout})
+    header: dict[str, Any] = {"value": made, "pid": session.pid, "timeout": session._defaults.timeout}
+    if session.policy is not None:  # tools mask in the client
+        header["policy"] = session.policy.to_dict()
+    if session.redact:
+        header["redact"] = redact_data(session.redact)
+    return Answer(header)
 
 
 async def _cancel(server: Server, incoming: Incoming) -> Answer:

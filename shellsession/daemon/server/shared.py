@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -39,7 +39,7 @@ from ...errors import (
 )
 from ...models import Result, Stream
 from ...policy.secrets import Secrets
-from ...sandbox import Sandbox
+from ...redact import redact_from
 from ..protocol.wire import encode
 from . import requests
 from .connection import Listener
@@ -47,8 +47,9 @@ from .deliveries import Deliveries, end_of
 from .journal import Journal
 
 if TYPE_CHECKING:
-    from ...engine.verbs.call import Call
+    from ...engine.verbs.call import Call, SessionJob
     from ...engine.verbs.engine import Engine
+    from ...policy.rules import Policy
     from .connection import Connection
 
 # The running command, as a waiting client sees it, is cut to so many characters.
@@ -63,6 +64,8 @@ class Sessions:
     def __init__(self, agents: AsyncAgents, journal: Journal) -> None:
         self._agents, self._journal = agents, journal
         self._shared: dict[str, SharedSession] = {}
+        # Of agents whose session has ended: the jobs that live on, and how many jobs there were.
+        self._released: dict[str, tuple[list[SessionJob], int]] = {}
         self._audiences: dict[str, Audience] = {}  # the watchers of agents without a session
 
     def __iter__(self) -> Iterator[SharedSession]:
@@ -87,12 +90,16 @@ class Sessions:
     def open(self, request: requests.Open) -> bool:
         """Open the agent's session if it has none. True if this one is new."""
         sandbox = None if request.sandbox is None else request.sandbox.made()
+        policy = None if request.policy is None else _policy_of(request.policy)
+        redact = redact_from(request.redact)
         if (shared := self.find(request.agent)) is not None:
-            if sandbox not in (None, shared.sandbox):
-                raise InvalidRequest(
-                    f"agent {request.agent!r} has a session already, which is not confined by this sandbox:"
-                    " close that session first, or use another agent"
-                )
+            options = shared.engine.options
+            if sandbox not in (None, options.sandbox):
+                raise InvalidRequest(_other(request.agent, "which is not confined by this sandbox"))
+            if policy not in (None, options.policy):
+                raise InvalidRequest(_other(request.agent, "which does not have this policy"))
+            if redact not in (False, options.redact):
+                raise InvalidRequest(_other(request.agent, "which does not redact these secrets"))
             shared.engine.idle_since = time.monotonic()  # else it could be closed as idle before the next request
             return False
         for closed in [one for one in self if one.session.closed]:  # they were idle for too long
@@ -119,9 +126,13 @@ class Sessions:
             size=(request.size[0], request.size[1]),
             bash=request.bash,
             sandbox=sandbox,
+            policy=policy,
+            redact=redact,
         )
         session._engine.options = replace(session._engine.options, umask=request.umask)
-        known = Secrets({**request.env, **(request.extra_env or {})})
+        session._engine.jobs, session._engine.jobs_made = self._released.pop(request.agent, ([], 0))
+        named = () if policy is None else policy.secrets
+        known = Secrets({**request.env, **(request.extra_env or {})}, named=named, redact=redact)
         audience = self._audiences.pop(request.agent, None) or Audience(request.agent)
         self._shared[request.agent] = SharedSession(request.agent, session, known, self._journal, audience)
         return True
@@ -133,6 +144,8 @@ class Sessions:
         self._agents._registry.forget(shared.agent, shared.session)
         if self._shared.get(shared.agent) is shared:
             del self._shared[shared.agent]
+            if released := [job for job in shared.engine.jobs if job.released and job.running]:
+                self._released[shared.agent] = released, shared.engine.jobs_made
             shared.audience.show("closed", {})
             self._audiences[shared.agent] = shared.audience
             self._audiences = {agent: audience for agent, audience in self._audiences.items() if audience}
@@ -148,6 +161,16 @@ class Sessions:
                     shared.next_result(delivery, result)
                     return shared.settle_cancelled(delivery, result)
         return None
+
+
+def _policy_of(given: Mapping[str, Any]) -> Policy:
+    from ...policy.rules import Policy  # 13 ms, which most daemons need not spend
+
+    return Policy.from_dict(given)
+
+
+def _other(agent: str, how: str) -> str:
+    return f"agent {agent!r} has a session already, {how}: close that session first, or use another agent"
 
 
 class SharedSession:
@@ -170,11 +193,6 @@ class SharedSession:
         self.turn = asyncio.Lock()  # for commands: the oldest request gets it first
         self._checks: set[asyncio.Task[None]] = set()  # at most one, see ``_notice_end``
         session._on_change(self._check_end)
-
-    @property
-    def sandbox(self) -> Sandbox | None:
-        """The sandbox of the session, or None."""
-        return self.engine.options.sandbox
 
     # -- queued requests
 

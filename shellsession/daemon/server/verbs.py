@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from ...async_session import AsyncSession
+from ...engine.io.loop import LoopPoller, adrive
 from ...engine.kernel import proc
 from ...engine.kernel.family import GENERATIONS
-from ...engine.verbs.call import Job
 from ...engine.verbs.delivery import Delivery
 from ...engine.verbs.expect import glimpse
 from ...errors import (
@@ -38,7 +38,7 @@ from .shared import Fanout, SharedSession
 if TYPE_CHECKING:
     from ...engine.bash.shell import Shell
     from ...engine.io.output import Capture
-    from ...engine.verbs.call import Call
+    from ...engine.verbs.call import Call, SessionJob
     from ...engine.verbs.engine import Engine
     from .shared import Sessions
 
@@ -264,8 +264,8 @@ async def _hold(shared: SharedSession, incoming: Incoming) -> None:
 # -- verbs that do not wait for a command
 
 
-async def _jobs(shared: SharedSession, _: Incoming) -> Answer:
-    jobs = shared.session.jobs()
+async def _jobs(shared: SharedSession, incoming: Incoming) -> Answer:
+    jobs = shared.session.jobs(incoming.request.released)
     return Answer({"value": None}, (to_part([_described(job, room_for(len(jobs))) for job in jobs]),))
 
 
@@ -276,6 +276,10 @@ async def _job_output(shared: SharedSession, incoming: Incoming) -> Answer:
 
 async def _kill_job(shared: SharedSession, incoming: Incoming) -> Answer:
     return Answer({"value": _job(shared.session, incoming.request.job).kill()})
+
+
+async def _release_job(shared: SharedSession, incoming: Incoming) -> None:
+    await adrive(_job(shared.session, incoming.request.job).releasing(), LoopPoller())
 
 
 async def _resize(shared: SharedSession, incoming: Incoming) -> None:
@@ -295,22 +299,23 @@ async def _watch(shared: SharedSession, incoming: Incoming) -> Answer:
     return Answer(value, (shared.output_tail,))
 
 
-def _described(job: Job, room: int) -> dict[str, Any]:
-    known = {"number": job.number, "command": job.command[:room], "pids": job.pids[:room]}
-    return {**known, "alive": job.alive()[:room], "running": job.running}
+def _described(job: SessionJob, room: int) -> dict[str, Any]:
+    known = {"id": job.id, "command": job.command[:room], "pids": job.pids[:room], "released": job.released}
+    return {**known, "alive": job.alive()[:room], "running": job.running, "exit_code": job.exit_code}
 
 
-def _job(session: AsyncSession, number: int) -> Job:
-    for job in session.jobs():
-        if job.number == number:
+def _job(session: AsyncSession, name: str) -> SessionJob:
+    for job in session._mine().jobs:
+        if job.id == name:
             return job
-    raise InvalidRequest(f"there is no job {number} in this session: it was restarted, or the job ended long ago")
+    raise InvalidRequest(f"there is no job {name} in this session: `jobs` lists those that are known")
 
 
 _WITHOUT_COMMAND: dict[type, Callable[[SharedSession, Incoming], Awaitable[Answer | None]]] = {
     requests.Jobs: _jobs,
     requests.JobOutput: _job_output,
     requests.KillJob: _kill_job,
+    requests.ReleaseJob: _release_job,
     requests.Resize: _resize,
     requests.Info: _info,
     requests.Watch: _watch,

@@ -7,8 +7,9 @@ The code that makes a group also removes it.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from ..kernel import proc
@@ -138,6 +139,13 @@ def _set(directory: str, files: tuple[tuple[str, str], ...], value: int) -> bool
             if not name.endswith("?"):
                 return False
     return True
+
+
+def memory_kills(directories: Iterable[str]) -> int:
+    """How many processes of these groups the kernel has killed for want of memory."""
+    # These files exist in a memory group of version 2 and 1. Each has a line "oom_kill N".
+    words = [_words(directory, name) for directory in directories for name in ("memory.events", "memory.oom_control")]
+    return sum(int(count) for group in words for name, count in pairwise(group) if name == "oom_kill")
 
 
 def entrance(directory: str) -> int:

@@ -20,8 +20,9 @@ from .watcher import Slot, the_guard
 # Processes in the group beside the sandbox's own: bubblewrap outside, and the first process inside.
 _HELPERS: Final = 2
 # The device nodes inside are the host's, and belong to root, who could change their modes. On a read-only /dev modes
-# cannot be changed, but devices can still be written to. Bubblewrap's own read-only mounts would disable devices.
-_READ_ONLY_DEVICES: Final = '"$0" -o rbind,ro /dev /dev && exec "$@"'
+# cannot be changed, but devices can still be written to. Bubblewrap's own read-only mounts would disable devices. In a
+# container /dev is nosuid and noexec, and a namespace inside may not take that back.
+_READ_ONLY_DEVICES: Final = '"$0" -o rbind,ro,nosuid,noexec /dev /dev && exec "$@"'
 _RESOLVER: Final = "/etc/resolv.conf"
 
 

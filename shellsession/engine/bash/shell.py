@@ -102,6 +102,7 @@ class Shell:
         self.launch = launch
         self.pid: int = process.pid
         self._child: int = process.pid  # the process that we reap: bash itself, unless that is sandboxed
+        self._memory_kills = 0
         self._root = ""  # the path at which bash's file system is visible here
         self.control = ControlSocket(control)
         self.own_stdout = own_stdout  # bash's own stdout: commands have another, only traps write here
@@ -361,6 +362,11 @@ class Shell:
         directories = {self.slot.directory, self.files.directory}  # the second is used if the first became unusable
         found = self._orphans.find(self.family.tags.all, directories, self._guard.children - {self._child})
         return (0 if pid in ours else pid for pid in found)
+
+    def lost_to_memory(self) -> bool:
+        """Has the kernel killed a process of the sandbox for want of memory since the last call of this?"""
+        before, self._memory_kills = self._memory_kills, cgroups.memory_kills(self.launch.groups)
+        return self._memory_kills > before
 
     def close(self) -> None:
         """Close the descriptors, and remove the files and the slot. Bash must have ended.

@@ -77,6 +77,8 @@ def environment(options: Options) -> dict[str, str]:
         # `clear` and `tput` fail with a dumb terminal, and that ends a script under `set -e`.
         env.setdefault("TERM", "xterm-256color" if options.tty else "dumb")
     env.update(options.extra_env or {})
+    if options.policy is not None:
+        env = options.policy.environment(env)
     return {name: value for name, value in env.items() if name not in _DROPPED}
 
 

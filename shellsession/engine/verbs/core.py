@@ -9,10 +9,12 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from ...errors import FORKED, IS_CLOSED, NotRunning, SessionClosed, ShellUnavailable
 from ...models import Request, Result, State
+from ...observe import Observers
 from ...options import Options
 from ..bash.shell import Shell
 from ..bash.spawn import environment
@@ -20,9 +22,12 @@ from ..io.drainer import DRAINER
 from ..io.nonce import fresh_nonce
 from ..kernel import proc
 from ..wire import names_builtins, runs_unseen
-from .call import Call, Job, Reader
+from .call import Call, Reader, SessionJob, ThreadJob
 from .collect import UnattendedReader
 from .delivery import DELIVERED, Delivery
+
+if TYPE_CHECKING:
+    from ...policy.secrets import Secrets
 
 # A DEBUG trap, or a file that may have one.
 _MAY_DEBUG: Final = (b"debug", b"source", b". ")
@@ -46,11 +51,16 @@ class Core:
         self.last: Call | None = None  # the command begun last
         self.lost: Delivery | None = None  # of the command that cost the last shell, until the next command begins
         self.unread = b""  # input that was typed for the last command, and that it did not read
-        self.jobs: list[Job] = []
+        self.jobs: list[SessionJob] = []
+        self.jobs_made = 0
+        self.job_kind: type[SessionJob] = ThreadJob
+        # Asks bash, if the session is idle; see ``Engine.exit_code``.
+        self.exit_code_of: Callable[[SessionJob], int | None] = lambda job: None
+        self.observers = Observers()
         self.closed = False
         self.expired = False  # it was closed, or is about to be, because nothing has run in it for too long
         self.kill_reason = ""  # why another thread ends the shell under a running command; "" if none does
-        self.terminal_job: Job | None = None  # the job that gets the terminal's output now
+        self.terminal_job: SessionJob | None = None  # the job that gets the terminal's output now
         self.size = options.size
         self.reader: Reader = DRAINER
         self.forget_fd: Callable[[int], None] = lambda fd: None  # before a descriptor gets another reader
@@ -235,6 +245,17 @@ class Core:
     def environment(self) -> Mapping[str, str]:
         """Return the environment in which bash starts."""
         return environment(self.options) if self.first_env is None else self.first_env
+
+    def secrets(self) -> Secrets | None:
+        """Return the secrets that tools mask by the session's options; None if they mask nothing."""
+        options = self.options
+        if (policy := options.policy) is None and not options.redact:
+            return None
+        from ...policy.secrets import Secrets
+
+        if policy is None:
+            return Secrets({}, redact=options.redact)
+        return policy.known_secrets(environment(replace(options, policy=None)), redact=options.redact)
 
     def refuse_closed(self) -> None:
         self.refuse_forked()

@@ -18,12 +18,12 @@ from ..kernel import proc
 from ..kernel.signals import kill, signals_deferred
 from ..wire import GUARDS, is_blank, repeated
 from . import collect
-from .call import Call, Job, remembered
+from .call import Call, remembered
 from .collect import DEAD, MARK
 from .core import Core
 from .interrupt import PROMPT, Escalation
 from .results import result
-from .shell_end import CLOSED_DESCRIPTORS, ROUNDS, TICK, kill_shell, retire, shell_died
+from .shell_end import CLOSED_DESCRIPTORS, ROUNDS, TICK, kill_shell, memory_kill, retire, shell_died
 
 
 def leave_jobs(engine: Core, shell: Shell, call: Call, held: list[tuple[StreamName, Stream]]) -> tuple[int, ...]:
@@ -31,6 +31,9 @@ def leave_jobs(engine: Core, shell: Shell, call: Call, held: list[tuple[StreamNa
     pids = shell.family.newer_children(call.older) if engine.had_children else []
     if pids or held:
         _make_job(engine, shell, call, pids, held)
+    if b"disown" in call.request.command:
+        for job in engine.jobs:
+            job.bash_pid = 0  # from now on, bash reports 0 for it, however it ends
     if engine.had_children and engine.terminal_job is None:
         _lend_terminal(engine, shell, call)
     return tuple(pids)
@@ -52,7 +55,9 @@ def _lend_terminal(engine: Core, shell: Shell, call: Call) -> None:
 def _make_job(engine: Core, shell: Shell, call: Call, pids: list[int], held: list[tuple[StreamName, Stream]]) -> None:
     family, tags = shell.family, shell.family.tags
     tag = 0 if tags.is_shared else tags.latest
-    job = Job(call.request.command.decode("utf-8", "replace"), pids, tag, family)
+    engine.jobs_made += 1
+    text, before = call.request.command.decode("utf-8", "replace"), (call.stdout.peek(), call.stderr.peek())
+    job = engine.job_kind(text, pids, tag, family, engine.jobs_made, engine.exit_code_of, before)
     engine.jobs.append(job)
     tags.renew(family.descendants())
     for one in engine.jobs:
@@ -120,6 +125,8 @@ def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
     if unusable := _why_unusable(shell, call, flags):
         call.reason = unusable
         return (yield from retire(engine, call, mark))
+    if mark.status and not call.reason:
+        call.reason = memory_kill(engine, shell, mark.status)
     outcome: Outcome = call.ending or "exited"
     if call.ending is None and call.overflowed:  # it ended before we could end it
         outcome, call.reason = "overflow", OVERFLOWED

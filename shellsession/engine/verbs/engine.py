@@ -8,6 +8,7 @@ Law: whatever exception is raised meanwhile, no command is left running that its
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import replace
 from typing import Final
@@ -25,14 +26,15 @@ from ...errors import (
     StartupFailed,
 )
 from ...models import OnTimeout, Outcome, Request, Result, Stream
+from ...observe import DEBUG, logger
 from ..bash.shell import READY, Shell
 from ..bash.spawn import first_directory, handshake, spawn
 from ..io.streams import FULL_PAUSE
-from ..io.threads import Steps, T
+from ..io.threads import Steps, T, Wait
 from ..kernel import proc
 from ..kernel.signals import signals_deferred
 from . import collect, ending, shell_end, submit
-from .call import LOOK_TERMINAL, Call, Typed
+from .call import LOOK_TERMINAL, Call, SessionJob, Typed
 from .collect import DEAD, IDLE, INPUT, INTERRUPT, MARK, OUTPUT, OVERFLOW, TIMED_OUT
 from .core import Core
 from .ordinary import Ordinary
@@ -47,6 +49,10 @@ _ENDINGS: Final[dict[str, tuple[Outcome, str]]] = {
     OVERFLOW: ("overflow", ending.OVERFLOWED),
     OUTPUT: ("running", ""),
 }
+
+
+# Seconds for bash's answer about a job. A prompt that takes longer (PROMPT_COMMAND) leaves the question open.
+_ASK_PATIENCE: Final = 0.25
 
 
 def end_on_error(core: Core, steps: Steps[T]) -> Steps[T]:
@@ -155,6 +161,7 @@ class Engine(Core):
             for text in self.options.startup:
                 yield from self._prepare(text)
             self.status, shell.phase = 0, READY
+            self._log("bash started, pid %d", shell.pid)
         except GeneratorExit:
             shell_end.abandon(self)
             raise
@@ -346,6 +353,26 @@ class Engine(Core):
             call.delivery.withdraw()
             yield from ending.interrupt(self, call)
 
+    # -- jobs
+
+    def exit_code(self, job: SessionJob) -> Steps[int | None]:
+        """Ask bash for the exit status of a job that has ended. None if bash is not idle, or does not know it."""
+        shell, pid = self.shell, job.pids[-1]
+        if shell is None or job.family is not shell.family or self.state != "idle":
+            return None
+        if shell.busy or shell.phase != READY:
+            return None
+        for _ in range(shell_end.ROUNDS):
+            if not job.is_there(pid):
+                break
+            yield Wait((), time.monotonic() + shell_end.TICK)  # bash has yet to reap it
+        # In a subshell, which knows the job, but cannot change the list of jobs: a later `wait` finds it all the same.
+        report = b"\\builtin wait %d 2>&1 && \\builtin echo 0 || \\builtin echo $?" % job.bash_pid
+        said = yield from collect.ask(shell, b'! <"/dev/null/ended:$(%b)/"' % report, _ASK_PATIENCE)
+        job.bash_pid = 0  # bash is asked once only: an answer that it does not have now will not come later
+        found = re.findall(rb"/ended:(\d+)/: ", said or b"")
+        return int(found[-1]) if found else None
+
     # -- end
 
     def refuse_restart(self) -> None:
@@ -364,10 +391,15 @@ class Engine(Core):
         """End everything that belongs to the session. Nothing is left when this returns."""
         self.closed = True
         yield from shell_end.or_abandon(self, shell_end.shut_down(self, CLOSED))
+        self._log("session closed")
+
+    def _log(self, text: str, *values: object) -> None:
+        if (log := logger(DEBUG)) is not None:
+            log.debug(f"agent %r: {text}", self.observers.agent, *values)
 
     def close_if_idle(self, idle: float) -> Steps[None]:
         """Close the session if nothing runs in it, and nothing has for ``idle`` seconds."""
-        since = None if any(job.running for job in self.jobs) else self.free_since()
+        since = None if any(job.running for job in self.jobs if not job.released) else self.free_since()
         if since is not None and not self.closed and time.monotonic() - since >= idle:
             self.expired = True
             yield from self.close()

@@ -160,6 +160,7 @@ class Ordinary:
             or mark.doubtful
             or mark.flags != self._flags
             or mark.line != control.last_line + control.lines_sent
+            or (mark.status and shell.launch.groups)  # perhaps a sandbox's limit has ended it
             or shell.family.has_children()
         ):
             take_message(shell, call, said)

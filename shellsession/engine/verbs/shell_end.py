@@ -13,7 +13,10 @@ import time
 from contextlib import ExitStack, suppress
 from typing import Final
 
+from ...errors import CLOSED, RESTARTED
 from ...models import Result
+from ...observe import WARNING, logger
+from ...sandbox import size_text
 from ...text import signal_name
 from ..bash.shell import ABANDONED, CLOSING, READY, Shell
 from ..io.threads import Steps, T, Wait, shielded
@@ -62,7 +65,8 @@ def shell_died(engine: Core, call: Call) -> Steps[Result]:
     if not engine.prompt_speaks and call.finder.mark is None:
         take_own_output(call)
     call.note_killed(_hung_up(shell, call))
-    call.reason = call.reason or engine.kill_reason or _how_it_ended(engine, call.request.command, status, mark)
+    call.reason = call.reason or engine.kill_reason or memory_kill(engine, shell, status)
+    call.reason = call.reason or _how_it_ended(engine, call.request.command, status, mark)
     if call.ending is None and status is not None and status < 0:
         call.signal = -status
     code = None if status is None else 128 - status if status < 0 else status
@@ -110,6 +114,18 @@ def _hung_up(shell: Shell, call: Call) -> list[int]:
         capture = call.stdout if call.request.merge_stderr else call.stderr
         known += map(int, _NOTICE.findall(capture.peek()[0]))
     return [pid for pid in known if not proc.alive(pid)]
+
+
+def memory_kill(engine: Core, shell: Shell, status: int | None) -> str:
+    """Return in words that the memory limit of the sandbox has cost a process; "" if it has not.
+
+    If the status does not show a SIGKILL, it may have been any process of the session, also a job.
+    """
+    sandbox = engine.options.sandbox
+    if sandbox is None or sandbox.memory_bytes is None or not shell.lost_to_memory():
+        return ""
+    killed = "killed" if status in (-signal.SIGKILL, 128 + signal.SIGKILL) else "a process of the session was killed"
+    return f"{killed}: memory limit {size_text(sandbox.memory_bytes)}"
 
 
 def _how_it_ended(engine: Core, text: bytes, status: int | None, mark: Mark | None) -> str:
@@ -293,6 +309,7 @@ def discard(engine: Core, shell: Shell, cause: Delivery | None = None) -> None:
     """
     if cause is not None:
         engine.note_loss(cause)
+        _log_loss(engine, cause)
     engine.stop_unattended()  # this may wait for a callback of the host; Ctrl-C works here
     try:
         with suppress(OSError):  # its terminal was hung up
@@ -304,6 +321,12 @@ def discard(engine: Core, shell: Shell, cause: Delivery | None = None) -> None:
         engine.shell = None
         raise
     engine.shell = None
+
+
+def _log_loss(engine: Core, cause: Delivery) -> None:
+    lost, log = cause.loss, logger(WARNING)
+    if log is not None and lost is not None and not (engine.closed or lost.reason.startswith((CLOSED, RESTARTED))):
+        log.warning("agent %r: a command cost the session its shell: %s", engine.observers.agent, lost.reason)
 
 
 def _give_back(engine: Core, shell: Shell) -> None:

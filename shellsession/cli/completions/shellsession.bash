@@ -1,0 +1,66 @@
+# bash completion of shellsession, made from the parsers by `make generated`
+_shellsession() {
+    local line=$COMP_LINE words=() part word before verb choices= name kept option index
+    COMPREPLY=()
+    for part in "${COMP_WORDS[@]:0:COMP_CWORD + 1}"; do
+        if [[ ! ${words-} || $line == [[:space:]]* ]]; then words+=("$part"); else words[-1]+=$part; fi
+        line=${line#"${line%%[![:space:]]*}"}
+        line=${line#"$part"}
+    done
+    word=${words[-1]} before=${words[-2]} verb=${words[1]}
+    for ((index = 2; index < ${#words[@]} - 1; index++)); do
+        [[ ${words[index]} == -- ]] && return # a command of its own follows
+    done
+    kept=${word%"${word##*[$COMP_WORDBREAKS]}"} option=
+    if [[ $word == --*=* ]]; then before=${word%%=*} option=${word%%=*}= word=${word#*=}; fi
+    case "$verb $before" in
+    "$verb ${words[0]}") choices='run ls send wait interrupt jobs restart kill attach log status doctor serve stop mcp agent completion' ;;
+    'run -s' | 'run --session') choices='AGENTS' ;;
+    'run --timeout' | 'run --idle-timeout' | 'run --cwd' | 'run --socket') choices='' ;;
+    'run --on-timeout') choices='interrupt kill yield' ;;
+    'run '*) if [[ $word == -* ]]; then choices='-h --help -s --session --timeout --on-timeout --idle-timeout --tty --isolated --stdin -i --interactive --merge-stderr --cwd --no-start --json --socket'; else choices=''; fi ;;
+    'ls --socket') choices='' ;;
+    'ls '*) if [[ $word == -* ]]; then choices='-h --help --names --json --socket'; else choices=''; fi ;;
+    'send --timeout' | 'send --socket') choices='' ;;
+    'send '*) if [[ $word == -* ]]; then choices='-h --help -n --timeout --json --socket'; else choices='AGENTS'; fi ;;
+    'wait --timeout' | 'wait --socket') choices='' ;;
+    'wait '*) if [[ $word == -* ]]; then choices='-h --help --timeout --json --socket'; else choices='AGENTS'; fi ;;
+    'interrupt --socket') choices='' ;;
+    'interrupt '*) if [[ $word == -* ]]; then choices='-h --help --json --socket'; else choices='AGENTS'; fi ;;
+    'jobs --socket') choices='' ;;
+    'jobs '*) if [[ $word == -* ]]; then choices='-h --help --json --socket'; else choices='AGENTS'; fi ;;
+    'restart --socket') choices='' ;;
+    'restart '*) if [[ $word == -* ]]; then choices='-h --help --socket'; else choices='AGENTS'; fi ;;
+    'kill --socket') choices='' ;;
+    'kill '*) if [[ $word == -* ]]; then choices='-h --help --all --socket'; else choices='AGENTS'; fi ;;
+    'attach --others') choices='wait refuse' ;;
+    'attach --socket') choices='' ;;
+    'attach '*) if [[ $word == -* ]]; then choices='-h --help --read-only --others --socket'; else choices='AGENTS'; fi ;;
+    'log -s' | 'log --session') choices='AGENTS' ;;
+    'log -n' | 'log --socket' | 'log --audit') choices='' ;;
+    'log '*) if [[ $word == -* ]]; then choices='-h --help -s --session -n --socket --audit --json'; else choices=''; fi ;;
+    'status --socket') choices='' ;;
+    'status '*) if [[ $word == -* ]]; then choices='-h --help --json --socket'; else choices=''; fi ;;
+    'doctor '*) if [[ $word == -* ]]; then choices='-h --help --json'; else choices=''; fi ;;
+    'serve --socket' | 'serve --max-sessions' | 'serve --idle-ttl' | 'serve --patience' | 'serve --audit' | 'serve --log-file') choices='' ;;
+    'serve --log-level') choices='debug info warning error' ;;
+    'serve '*) if [[ $word == -* ]]; then choices='-h --help --socket --max-sessions --idle-ttl --patience --audit --log-level --log-file --detach'; else choices=''; fi ;;
+    'stop --socket') choices='' ;;
+    'stop '*) if [[ $word == -* ]]; then choices='-h --help --socket'; else choices=''; fi ;;
+    'mcp --socket' | 'mcp --timeout' | 'mcp --patience') choices='' ;;
+    'mcp -s' | 'mcp --session') choices='AGENTS' ;;
+    'mcp '*) if [[ $word == -* ]]; then choices='-h --help --socket -s --session --timeout --patience'; else choices=''; fi ;;
+    'agent --model') choices='' ;;
+    'agent '*) if [[ $word == -* ]]; then choices='-h --help --bash --model'; else choices=''; fi ;;
+    'completion '*) if [[ $word == -* ]]; then choices='-h --help'; else choices='bash zsh fish'; fi ;;
+    esac
+    if [[ $choices == AGENTS ]]; then
+        while IFS= read -r name; do
+            [[ $name == "$word"* ]] && COMPREPLY+=("$option$(printf %q "$name")")
+        done < <("${words[0]}" ls --names 2>/dev/null)
+    elif [[ $choices ]]; then
+        mapfile -t COMPREPLY < <(compgen -P "$option" -W "$choices" -- "$word")
+    fi
+    COMPREPLY=("${COMPREPLY[@]#"$kept"}")
+}
+complete -o default -F _shellsession shellsession

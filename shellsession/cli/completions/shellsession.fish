@@ -1,0 +1,154 @@
+# fish completion of shellsession, made from the parsers by `make generated`
+
+# Parse current commandline:
+# - _shtab_shellsession_cmdpath=(sub)command path seen so far
+# - _shtab_shellsession_npos=number of positional arguments given after it
+# - options are skipped based on _shtab_shellsession_opts_with_value & _shtab_shellsession_commands lists
+function _shtab_shellsession_scan
+  set -g _shtab_shellsession_cmdpath ''
+  set -g _shtab_shellsession_npos 0
+  set -l tokens (commandline -opc)
+  set -e tokens[1]
+  set -l expect_value 0
+  for t in $tokens
+    if test $expect_value -eq 1
+      set expect_value 0
+      continue
+    end
+    switch "$t"
+      case '--*=*'
+        continue
+      case '-*'
+        if contains -- $t $_shtab_shellsession_opts_with_value
+          set expect_value 1
+        end
+        continue
+      case '*'
+        if test $_shtab_shellsession_npos -eq 0
+          set -l candidate $t
+          if test -n "$_shtab_shellsession_cmdpath"
+            set candidate "$_shtab_shellsession_cmdpath $t"
+          end
+          if contains -- $candidate $_shtab_shellsession_commands
+            set -g _shtab_shellsession_cmdpath $candidate
+            continue
+          end
+        end
+        set -g _shtab_shellsession_npos (math $_shtab_shellsession_npos + 1)
+    end
+  end
+end
+
+# Condition helper: true if the current (sub)command path equals the given one.
+function _shtab_shellsession_using
+  _shtab_shellsession_scan
+  test "$_shtab_shellsession_cmdpath" = "$argv"
+end
+
+set -g _shtab_shellsession_commands run ls send wait interrupt jobs restart kill attach log status doctor serve stop mcp agent completion
+set -g _shtab_shellsession_opts_with_value --audit --cwd --idle-timeout --idle-ttl --log-file --log-level --max-sessions --model --on-timeout --others --patience --session --socket --timeout -n -s
+
+complete -c shellsession -e
+complete -c shellsession -f
+
+complete -c shellsession -n _shtab_shellsession_using -s h -l help -d 'show this help message and exit'
+complete -c shellsession -n _shtab_shellsession_using -l version -d 'show the version'
+complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a run -d 'run a command in an agent'"'"'s session'
+complete -c shellsession -n '_shtab_shellsession_using run' -s h -l help -d 'show this help message and exit'
+complete -c shellsession -n '_shtab_shellsession_using run' -s s -l session -xka "(shellsession ls --names 2>/dev/null)" -d 'whose session'
+complete -c shellsession -n '_shtab_shellsession_using run' -l timeout -x -d 'let it run for at most S seconds'
+complete -c shellsession -n '_shtab_shellsession_using run' -l on-timeout -xka "interrupt kill yield" -d 'at the time limit, end the command, end its shell, too, or hand it back running'
+complete -c shellsession -n '_shtab_shellsession_using run' -l idle-timeout -x -d 'end it after S seconds without output'
+complete -c shellsession -n '_shtab_shellsession_using run' -l tty -d 'its stdout is a terminal'
+complete -c shellsession -n '_shtab_shellsession_using run' -l isolated -d 'run it in a subshell'
+complete -c shellsession -n '_shtab_shellsession_using run' -l stdin -d 'pass it this process'"'"'s stdin, read to its end first'
+complete -c shellsession -n '_shtab_shellsession_using run' -s i -l interactive -d 'its stdin is the session'"'"'s terminal'
+complete -c shellsession -n '_shtab_shellsession_using run' -l merge-stderr -d 'write both streams to stdout, in order'
+complete -c shellsession -n '_shtab_shellsession_using run' -l cwd -xka "(__fish_complete_directories)" -d 'where the session starts, if it is opened now'
+complete -c shellsession -n '_shtab_shellsession_using run' -l no-start -d 'start no daemon if none runs'
+complete -c shellsession -n '_shtab_shellsession_using run' -l json -d 'print the whole result as one JSON object at the end, instead of the output as it arrives'
+complete -c shellsession -n '_shtab_shellsession_using run' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
+complete -c shellsession -n '_shtab_shellsession_using run; and test $_shtab_shellsession_npos -ge 0' -ka "(__fish_complete_path (commandline -ct))" -d 'a script, or words'
+complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a ls -d 'list the agents and what they run'
+complete -c shellsession -n '_shtab_shellsession_using ls' -s h -l help -d 'show this help message and exit'
+complete -c shellsession -n '_shtab_shellsession_using ls' -l names -d 'only the names, one per line'
+complete -c shellsession -n '_shtab_shellsession_using ls' -l json -d 'print a JSON list'
+complete -c shellsession -n '_shtab_shellsession_using ls' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
+complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a send -d 'type into the terminal of a running command'
+complete -c shellsession -n '_shtab_shellsession_using send' -s h -l help -d 'show this help message and exit'
+complete -c shellsession -n '_shtab_shellsession_using send' -s n -d 'do not press Enter after it'
+complete -c shellsession -n '_shtab_shellsession_using send' -l timeout -x -d 'wait for the command for at most S seconds'
+complete -c shellsession -n '_shtab_shellsession_using send' -l json -d 'print the whole result as one JSON object'
+complete -c shellsession -n '_shtab_shellsession_using send' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
+complete -c shellsession -n '_shtab_shellsession_using send; and test $_shtab_shellsession_npos -eq 0' -ka "(shellsession ls --names 2>/dev/null)" -d 'whose session'
+complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a wait -d 'wait for a running command, and print its output'
+complete -c shellsession -n '_shtab_shellsession_using wait' -s h -l help -d 'show this help message and exit'
+complete -c shellsession -n '_shtab_shellsession_using wait' -l timeout -x -d 'wait for at most S seconds'
+complete -c shellsession -n '_shtab_shellsession_using wait' -l json -d 'print the whole result as one JSON object'
+complete -c shellsession -n '_shtab_shellsession_using wait' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
+complete -c shellsession -n '_shtab_shellsession_using wait; and test $_shtab_shellsession_npos -eq 0' -ka "(shellsession ls --names 2>/dev/null)" -d 'whose session'
+complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a interrupt -d 'end the running command, keep the session'
+complete -c shellsession -n '_shtab_shellsession_using interrupt' -s h -l help -d 'show this help message and exit'
+complete -c shellsession -n '_shtab_shellsession_using interrupt' -l json -d 'print the whole result as one JSON object'
+complete -c shellsession -n '_shtab_shellsession_using interrupt' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
+complete -c shellsession -n '_shtab_shellsession_using interrupt; and test $_shtab_shellsession_npos -eq 0' -ka "(shellsession ls --names 2>/dev/null)" -d 'whose session'
+complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a jobs -d 'list what earlier commands left running'
+complete -c shellsession -n '_shtab_shellsession_using jobs' -s h -l help -d 'show this help message and exit'
+complete -c shellsession -n '_shtab_shellsession_using jobs' -l json -d 'print a JSON list, with the output of each job since its command returned'
+complete -c shellsession -n '_shtab_shellsession_using jobs' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
+complete -c shellsession -n '_shtab_shellsession_using jobs; and test $_shtab_shellsession_npos -eq 0' -ka "(shellsession ls --names 2>/dev/null)" -d 'whose session'
+complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a restart -d 'give an agent a fresh bash'
+complete -c shellsession -n '_shtab_shellsession_using restart' -s h -l help -d 'show this help message and exit'
+complete -c shellsession -n '_shtab_shellsession_using restart' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
+complete -c shellsession -n '_shtab_shellsession_using restart; and test $_shtab_shellsession_npos -eq 0' -ka "(shellsession ls --names 2>/dev/null)" -d 'whose session'
+complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a kill -d 'close sessions, and end everything that runs in them'
+complete -c shellsession -n '_shtab_shellsession_using kill' -s h -l help -d 'show this help message and exit'
+complete -c shellsession -n '_shtab_shellsession_using kill' -l all -d 'the sessions of all agents'
+complete -c shellsession -n '_shtab_shellsession_using kill' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
+complete -c shellsession -n '_shtab_shellsession_using kill; and test $_shtab_shellsession_npos -ge 0' -ka "(shellsession ls --names 2>/dev/null)" -d 'whose sessions'
+complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a attach -d 'use an agent'"'"'s session yourself, at a prompt'
+complete -c shellsession -n '_shtab_shellsession_using attach' -s h -l help -d 'show this help message and exit'
+complete -c shellsession -n '_shtab_shellsession_using attach' -l read-only -d 'see what runs, and type nothing'
+complete -c shellsession -n '_shtab_shellsession_using attach' -l others -xka "wait refuse" -d 'the agent'"'"'s own calls wait until you leave'
+complete -c shellsession -n '_shtab_shellsession_using attach' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
+complete -c shellsession -n '_shtab_shellsession_using attach; and test $_shtab_shellsession_npos -eq 0' -ka "(shellsession ls --names 2>/dev/null)" -d 'whose session'
+complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a log -d 'show who ran what, and how it ended'
+complete -c shellsession -n '_shtab_shellsession_using log' -s h -l help -d 'show this help message and exit'
+complete -c shellsession -n '_shtab_shellsession_using log' -s s -l session -xka "(shellsession ls --names 2>/dev/null)" -d 'only the commands of this agent'
+complete -c shellsession -n '_shtab_shellsession_using log' -s n -x -d 'the last N'
+complete -c shellsession -n '_shtab_shellsession_using log' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
+complete -c shellsession -n '_shtab_shellsession_using log' -l audit -xka "(__fish_complete_path (commandline -ct))" -d 'the log'
+complete -c shellsession -n '_shtab_shellsession_using log' -l json -d 'print the lines as they were recorded'
+complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a status -d 'show the state of the daemon'
+complete -c shellsession -n '_shtab_shellsession_using status' -s h -l help -d 'show this help message and exit'
+complete -c shellsession -n '_shtab_shellsession_using status' -l json -d 'print a JSON object'
+complete -c shellsession -n '_shtab_shellsession_using status' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
+complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a doctor -d 'show what this machine offers, and what to do about the rest'
+complete -c shellsession -n '_shtab_shellsession_using doctor' -s h -l help -d 'show this help message and exit'
+complete -c shellsession -n '_shtab_shellsession_using doctor' -l json -d 'print a JSON object for each finding'
+complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a serve -d 'run the daemon that holds the sessions'
+complete -c shellsession -n '_shtab_shellsession_using serve' -s h -l help -d 'show this help message and exit'
+complete -c shellsession -n '_shtab_shellsession_using serve' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
+complete -c shellsession -n '_shtab_shellsession_using serve' -l max-sessions -x -d 'at most N agents with a session'
+complete -c shellsession -n '_shtab_shellsession_using serve' -l idle-ttl -x -d 'close a session that was idle for S seconds'
+complete -c shellsession -n '_shtab_shellsession_using serve' -l patience -x -d 'when it stops, give running commands S seconds to end'
+complete -c shellsession -n '_shtab_shellsession_using serve' -l audit -xka "(__fish_complete_path (commandline -ct))" -d 'the audit log'
+complete -c shellsession -n '_shtab_shellsession_using serve' -l log-level -xka "debug info warning error" -d 'the level of its own log'
+complete -c shellsession -n '_shtab_shellsession_using serve' -l log-file -xka "(__fish_complete_path (commandline -ct))" -d 'its own log, 0600, rotated'
+complete -c shellsession -n '_shtab_shellsession_using serve' -l detach -d 'return when it listens'
+complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a stop -d 'end the daemon and every session'
+complete -c shellsession -n '_shtab_shellsession_using stop' -s h -l help -d 'show this help message and exit'
+complete -c shellsession -n '_shtab_shellsession_using stop' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
+complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a mcp -d 'serve a session'"'"'s verbs to MCP clients over stdio'
+complete -c shellsession -n '_shtab_shellsession_using mcp' -s h -l help -d 'show this help message and exit'
+complete -c shellsession -n '_shtab_shellsession_using mcp' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
+complete -c shellsession -n '_shtab_shellsession_using mcp' -s s -l session -xka "(shellsession ls --names 2>/dev/null)" -d 'use this agent'"'"'s session, held by the daemon'
+complete -c shellsession -n '_shtab_shellsession_using mcp' -l timeout -x -d 'seconds that a command may run if the model names no limit'
+complete -c shellsession -n '_shtab_shellsession_using mcp' -l patience -x -d 'seconds that a call may take'
+complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a agent -d 'give a task to a small agent, with bash if you allow it'
+complete -c shellsession -n '_shtab_shellsession_using agent' -s h -l help -d 'show this help message and exit'
+complete -c shellsession -n '_shtab_shellsession_using agent' -l bash -d 'let it run bash commands, at your own risk'
+complete -c shellsession -n '_shtab_shellsession_using agent' -l model -x -d 'the model'
+complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a completion -d 'print a script for completion in bash, zsh or fish'
+complete -c shellsession -n '_shtab_shellsession_using completion' -s h -l help -d 'show this help message and exit'
+complete -c shellsession -n '_shtab_shellsession_using completion; and test $_shtab_shellsession_npos -eq 0' -ka "bash zsh fish" -d 'bash, zsh or fish'

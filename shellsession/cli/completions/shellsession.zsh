@@ -1,0 +1,278 @@
+#compdef shellsession
+
+# zsh completion of shellsession, made from the parsers by `make generated`
+
+_shtab_shellsession_commands() {
+  local _commands=(
+    agent:'give a task to a small agent, with bash if you allow it'
+    attach:'use an agent'"'"'s session yourself, at a prompt'
+    completion:'print a script for completion in bash, zsh or fish'
+    doctor:'show what this machine offers, and what to do about the rest'
+    interrupt:'end the running command, keep the session'
+    jobs:'list what earlier commands left running'
+    kill:'close sessions, and end everything that runs in them'
+    log:'show who ran what, and how it ended'
+    ls:'list the agents and what they run'
+    mcp:'serve a session'"'"'s verbs to MCP clients over stdio'
+    restart:'give an agent a fresh bash'
+    run:'run a command in an agent'"'"'s session'
+    send:'type into the terminal of a running command'
+    serve:'run the daemon that holds the sessions'
+    status:'show the state of the daemon'
+    stop:'end the daemon and every session'
+    wait:'wait for a running command, and print its output'
+  )
+  _describe 'shellsession commands' _commands
+}
+
+_shtab_shellsession_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "(- : *)--version[show the version]"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_shellsession_defaults_added=0
+
+_shtab_shellsession_agent_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--bash[let it run bash commands, at your own risk]"
+  "--model[the model]:NAME:"
+  ":the task, in your words:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_shellsession_agent_defaults_added=0
+
+_shtab_shellsession_attach_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--read-only[see what runs, and type nothing]"
+  "--others[the agent\'s own calls wait until you leave]:others:(wait refuse)"
+  "--socket[the daemon\'s socket]:PATH:_files"
+  ":whose session:_shellsession_agents"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_shellsession_attach_defaults_added=0
+
+_shtab_shellsession_completion_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  ":bash, zsh or fish:(bash zsh fish)"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_shellsession_completion_defaults_added=0
+
+_shtab_shellsession_doctor_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--json[print a JSON object for each finding]"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_shellsession_doctor_defaults_added=0
+
+_shtab_shellsession_interrupt_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--json[print the whole result as one JSON object]"
+  "--socket[the daemon\'s socket]:PATH:_files"
+  ":whose session:_shellsession_agents"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_shellsession_interrupt_defaults_added=0
+
+_shtab_shellsession_jobs_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--json[print a JSON list, with the output of each job since its command returned]"
+  "--socket[the daemon\'s socket]:PATH:_files"
+  ":whose session:_shellsession_agents"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_shellsession_jobs_defaults_added=0
+
+_shtab_shellsession_kill_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--all[the sessions of all agents]"
+  "--socket[the daemon\'s socket]:PATH:_files"
+  "*:whose sessions:_shellsession_agents"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_shellsession_kill_defaults_added=0
+
+_shtab_shellsession_log_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  {-s,--session}"[only the commands of this agent]:AGENT:_shellsession_agents"
+  "-n[the last N]:N:"
+  "--socket[the daemon\'s socket]:PATH:_files"
+  "--audit[the log]:PATH:_files"
+  "--json[print the lines as they were recorded]"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_shellsession_log_defaults_added=0
+
+_shtab_shellsession_ls_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--names[only the names, one per line]"
+  "--json[print a JSON list]"
+  "--socket[the daemon\'s socket]:PATH:_files"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_shellsession_ls_defaults_added=0
+
+_shtab_shellsession_mcp_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--socket[the daemon\'s socket]:PATH:_files"
+  {-s,--session}"[use this agent\'s session, held by the daemon]:AGENT:_shellsession_agents"
+  "--timeout[seconds that a command may run if the model names no limit]:S:"
+  "--patience[seconds that a call may take]:S:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_shellsession_mcp_defaults_added=0
+
+_shtab_shellsession_restart_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--socket[the daemon\'s socket]:PATH:_files"
+  ":whose session:_shellsession_agents"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_shellsession_restart_defaults_added=0
+
+_shtab_shellsession_run_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  {-s,--session}"[whose session]:AGENT:_shellsession_agents"
+  "--timeout[let it run for at most S seconds]:S:"
+  "--on-timeout[at the time limit, end the command, end its shell, too, or hand it back running]:on_timeout:(interrupt kill yield)"
+  "--idle-timeout[end it after S seconds without output]:S:"
+  "--tty[its stdout is a terminal]"
+  "--isolated[run it in a subshell]"
+  "--stdin[pass it this process\'s stdin, read to its end first]"
+  {-i,--interactive}"[its stdin is the session\'s terminal]"
+  "--merge-stderr[write both streams to stdout, in order]"
+  "--cwd[where the session starts, if it is opened now]:DIR:_files -/"
+  "--no-start[start no daemon if none runs]"
+  "--json[print the whole result as one JSON object at the end, instead of the output as it arrives]"
+  "--socket[the daemon\'s socket]:PATH:_files"
+  "(-)*::a script, or words:_normal"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_shellsession_run_defaults_added=0
+
+_shtab_shellsession_send_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "-n[do not press Enter after it]"
+  "--timeout[wait for the command for at most S seconds]:S:"
+  "--json[print the whole result as one JSON object]"
+  "--socket[the daemon\'s socket]:PATH:_files"
+  ":whose session:_shellsession_agents"
+  ":what to type:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_shellsession_send_defaults_added=0
+
+_shtab_shellsession_serve_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--socket[the daemon\'s socket]:PATH:_files"
+  "--max-sessions[at most N agents with a session]:N:"
+  "--idle-ttl[close a session that was idle for S seconds]:S:"
+  "--patience[when it stops, give running commands S seconds to end]:S:"
+  "--audit[the audit log]:PATH:_files"
+  "--log-level[the level of its own log]:log_level:(debug info warning error)"
+  "--log-file[its own log, 0600, rotated]:PATH:_files"
+  "--detach[return when it listens]"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_shellsession_serve_defaults_added=0
+
+_shtab_shellsession_status_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--json[print a JSON object]"
+  "--socket[the daemon\'s socket]:PATH:_files"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_shellsession_status_defaults_added=0
+
+_shtab_shellsession_stop_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--socket[the daemon\'s socket]:PATH:_files"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_shellsession_stop_defaults_added=0
+
+_shtab_shellsession_wait_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--timeout[wait for at most S seconds]:S:"
+  "--json[print the whole result as one JSON object]"
+  "--socket[the daemon\'s socket]:PATH:_files"
+  ":whose session:_shellsession_agents"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_shellsession_wait_defaults_added=0
+
+
+_shtab_shellsession() {
+  local context state line curcontext="$curcontext" one_or_more='(*)' remainder='(-)*:' default='*::: :->shellsession'
+
+  # Add default positional/remainder specs only if none exist, and only once per session
+  if (( ! _shtab_shellsession_defaults_added )); then
+    if (( ${_shtab_shellsession_options[(I)${(q)one_or_more}*]} +          ${_shtab_shellsession_options[(I)${(q)remainder}*]} +          ${_shtab_shellsession_options[(I)${(q)default}]} == 0 )); then
+      _shtab_shellsession_options+=(': :_shtab_shellsession_commands' '*::: :->shellsession')
+    fi
+    _shtab_shellsession_defaults_added=1
+  fi
+  _arguments -C -s -S $_shtab_shellsession_options
+
+  case $state in
+    shellsession)
+      words=($line[1] "${words[@]}")
+      (( CURRENT += 1 ))
+      curcontext="${curcontext%:*:*}:_shtab_shellsession-$line[1]:"
+      case $line[1] in
+        agent) _arguments -C -s -S $_shtab_shellsession_agent_options ;;
+        attach) _arguments -C -s -S $_shtab_shellsession_attach_options ;;
+        completion) _arguments -C -s -S $_shtab_shellsession_completion_options ;;
+        doctor) _arguments -C -s -S $_shtab_shellsession_doctor_options ;;
+        interrupt) _arguments -C -s -S $_shtab_shellsession_interrupt_options ;;
+        jobs) _arguments -C -s -S $_shtab_shellsession_jobs_options ;;
+        kill) _arguments -C -s -S $_shtab_shellsession_kill_options ;;
+        log) _arguments -C -s -S $_shtab_shellsession_log_options ;;
+        ls) _arguments -C -s -S $_shtab_shellsession_ls_options ;;
+        mcp) _arguments -C -s -S $_shtab_shellsession_mcp_options ;;
+        restart) _arguments -C -s -S $_shtab_shellsession_restart_options ;;
+        run) _arguments -C -s -S $_shtab_shellsession_run_options ;;
+        send) _arguments -C -s -S $_shtab_shellsession_send_options ;;
+        serve) _arguments -C -s -S $_shtab_shellsession_serve_options ;;
+        status) _arguments -C -s -S $_shtab_shellsession_status_options ;;
+        stop) _arguments -C -s -S $_shtab_shellsession_stop_options ;;
+        wait) _arguments -C -s -S $_shtab_shellsession_wait_options ;;
+      esac
+  esac
+}
+
+# Custom Preamble
+_shellsession_agents() {
+  local -a names=(${(f)"$(shellsession ls --names 2>/dev/null)"})
+  compadd -a names
+}
+# End Custom Preamble
+
+
+typeset -A opt_args
+
+if [[ $zsh_eval_context[-1] == eval ]]; then
+  # eval/source/. command, register function for later
+  compdef _shtab_shellsession -N shellsession
+else
+  # autoload from fpath, call function directly
+  _shtab_shellsession "$@"
+fi
