@@ -1,7 +1,7 @@
 """A ReAct loop without a framework: the model writes a command, reads what it printed, and goes on.
 
 Run:     python examples/react_loop.py [--model openai:gpt-5]
-Prints:  Answer: 271 of the numbers contain a 7.
+Prints:  model: Answer: 271 of the numbers contain a 7.
 """
 
 import re
@@ -21,7 +21,7 @@ def solve(sh: Session, model: Model, task: str) -> str:
     messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": task}]
     for _ in range(MAX_STEPS):
         reply = model(messages)
-        print(reply)
+        print(f"model: {reply}")
         found = re.search(r"<bash>(.*?)</bash>", reply, re.DOTALL)
         if found is None:
             return reply

@@ -15,7 +15,3 @@ shellsession run -s "$agent" 'cd /tmp; greeting=hello'
 shellsession run -s "$agent" 'echo the second process reads: $greeting from $PWD'
 shellsession run -s "$agent" 'exit_with() { return "$1"; }'
 shellsession run -s "$agent" 'exit_with 3' || echo "the function returned $?"
-
-# A command that takes long is handed back at the time limit. Any other process can wait for it.
-shellsession run -s "$agent" --on-timeout yield --timeout 0.1 'sleep 0.5; echo built' || echo "not yet: status $?"
-shellsession wait "$agent"
