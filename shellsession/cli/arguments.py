@@ -142,6 +142,7 @@ VERBS: Final = {
     "wait": "wait for a running command, and print its output",
     "interrupt": "end the running command, keep the session",
     "jobs": "list what earlier commands left running",
+    "output": "show parts of what a command printed",
     "restart": "give an agent a fresh bash",
     "kill": "close sessions, and end everything that runs in them",
     "attach": "use an agent's session yourself, at a prompt",

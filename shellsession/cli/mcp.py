@@ -18,8 +18,8 @@ EXAMPLES: Final = (
     ("shellsession mcp -s builder", "over the session of agent builder, which you can `attach` to"),
 )
 _DESCRIPTION: Final = """\
-Serve the tools bash, send, wait, interrupt, restart and jobs over stdio, until the client closes it. A call that would
-take longer than --patience hands its command back running."""
+Serve the tools bash, send, wait, interrupt, restart, jobs and read_output over stdio, until the client closes it. A
+call that would take longer than --patience hands its command back running."""
 
 
 def own_parser() -> argparse.ArgumentParser:

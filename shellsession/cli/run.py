@@ -8,12 +8,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from types import EllipsisType
 from typing import TYPE_CHECKING, Final
 
 from ..models import MAX_COMMAND, OPTIONS, TTY, Result, Stdin
 from . import arguments, results, words
 from .arguments import show_json, talk
-from .output import OutputRelay
+from .relay import OutputRelay
 
 if TYPE_CHECKING:
     from ..daemon.client.session import RemoteSession
@@ -57,7 +58,11 @@ def own_parser() -> argparse.ArgumentParser:
         " choice, usually interrupt)",
     )
     parser.add_argument(
-        "--idle-timeout", metavar="S", type=arguments.seconds, help="end it after S seconds without output"
+        "--idle-timeout",
+        metavar="S",
+        type=arguments.seconds,
+        default=...,
+        help="end it after S seconds without output (0: no limit)",
     )
     parser.add_argument("--tty", action="store_true", help="its stdout is a terminal: columns and colours")
     parser.add_argument(
@@ -71,8 +76,22 @@ def own_parser() -> argparse.ArgumentParser:
         help="its stdin is the session's terminal; when it waits for input, exit with 124; `shellsession send`"
         " answers it",
     )
-    parser.add_argument("--merge-stderr", action="store_true", help="write both streams to stdout, in order")
-    parser.add_argument("--cwd", metavar="DIR", help="where the session starts, if it is opened now (default: here)")
+    parser.add_argument(
+        "--merge-stderr", action="store_true", default=None, help="write both streams to stdout, in order"
+    )
+    parser.add_argument(
+        "-C", dest="cwd", metavar="DIR", help="run only this command in DIR; a relative DIR is below the session's"
+    )
+    parser.add_argument(
+        "--env",
+        metavar="NAME=VALUE",
+        type=_variable,
+        action="append",
+        help="an environment variable for this command only; can be repeated",
+    )
+    parser.add_argument(
+        "--cwd", dest="first_cwd", metavar="DIR", help="where the session starts, if it is opened now (default: here)"
+    )
     parser.add_argument("--no-start", action="store_true", help="start no daemon if none runs")
     arguments.add_json(
         parser,
@@ -83,6 +102,13 @@ def own_parser() -> argparse.ArgumentParser:
     arguments.add_socket(parser)
     parser.add_argument("command", metavar="COMMAND", nargs=argparse.REMAINDER, help="a script, or words; - is stdin")
     return parser
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, is_set, value = text.partition("=")
+    if not is_set:
+        raise argparse.ArgumentTypeError(f"{name!r:.40} has no value: write {name:.40}=VALUE")
+    return name, value
 
 
 def main(typed: Sequence[str]) -> int:
@@ -98,8 +124,8 @@ def main(typed: Sequence[str]) -> int:
 
     script = results.read_stdin(MAX_COMMAND, _SOURCE) if reads_script else words.script(command)
     agent = words.default_agent() if args.session is None else args.session
-    with connect(agent, args.socket, not args.no_start, cwd=args.cwd) as session:
-        if args.cwd is not None and not session.opened_here:
+    with connect(agent, args.socket, not args.no_start, cwd=args.first_cwd) as session:
+        if args.first_cwd is not None and not session.opened_here:
             talk(f"agent {agent!r} has a session already, whose directory is kept: --cwd is only for a new session")
         if sys.stderr.isatty():
             session.on_wait = lambda message: results.report_waiting(agent, message)
@@ -116,6 +142,7 @@ def _run(session: RemoteSession, script: bytes, args: argparse.Namespace, relay:
     options = {name: value for name, value in vars(args).items() if name in OPTIONS}
     options["stdin"] = _stdin(args, len(script))
     options["tty"] = args.tty or args.interactive
+    options["env"] = None if args.env is None else dict(args.env)
     options["on_output"] = None if args.json else relay
     try:
         return results.until_ctrl_c(lambda: session.run(script, **options))
@@ -123,10 +150,10 @@ def _run(session: RemoteSession, script: bytes, args: argparse.Namespace, relay:
         raise KeyboardInterrupt(_NOT_RUN if no_outcome.ended else _UNKNOWN) from None
 
 
-def _stdin(args: argparse.Namespace, beside: int) -> Stdin:
+def _stdin(args: argparse.Namespace, beside: int) -> Stdin | EllipsisType:
     """The command's stdin. It shares one message with the command, which takes ``beside`` bytes of it."""
     if args.stdin:
         from ..daemon.protocol.wire import PARTS_MAX
 
         return results.read_stdin(PARTS_MAX - beside, _REDIRECT)
-    return TTY if args.interactive else None
+    return TTY if args.interactive else ...

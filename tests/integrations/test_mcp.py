@@ -53,7 +53,7 @@ def talk(story: Callable[[Talk], Awaitable[None]], *options: str, **environment:
 def test_the_tools_are_the_verbs() -> None:
     async def story(talk: Talk) -> None:
         tools = {tool.name: tool for tool in (await talk.client.list_tools()).tools}
-        assert sorted(tools) == ["bash", "interrupt", "jobs", "restart", "send", "wait"]
+        assert sorted(tools) == ["bash", "interrupt", "jobs", "read_output", "restart", "send", "wait"]
         assert all(tool.description for tool in tools.values())
         lines = [line for tool in tools.values() for line in tool.description.split("\n")]
         assert lines == [line.strip() for line in lines]  # models are not shown how our source is indented

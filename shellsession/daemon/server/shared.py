@@ -37,7 +37,7 @@ from ...errors import (
     SessionClosed,
     ShellSessionError,
 )
-from ...models import Result, Stream
+from ...models import TTY, Result, Stream
 from ...policy.secrets import Secrets
 from ...redact import redact_from
 from ..protocol.wire import encode
@@ -121,8 +121,12 @@ class Sessions:
             on_timeout=request.on_timeout,
             tty=request.tty,
             limits=None if request.limits is None else request.limits.made(),
+            idle_timeout=request.idle_timeout,
+            stdin=None if request.stdin is None else TTY,
+            merge_stderr=request.merge_stderr,
             startup=request.startup,
             check_startup=request.check_startup,
+            shutdown=request.shutdown,
             size=(request.size[0], request.size[1]),
             bash=request.bash,
             sandbox=sandbox,
