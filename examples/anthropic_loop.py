@@ -1,5 +1,6 @@
 """The tool runner of the Anthropic SDK calls Claude, runs the commands that it asks for, and sends back the output.
 
+Needs:   the extra anthropic
 Run:     python examples/anthropic_loop.py [--model anthropic:claude-sonnet-4-5]
 Prints:  bash: 271
 """

@@ -15,15 +15,15 @@ def main() -> None:
         sh.run("cd $(mktemp -d); echo hello >index.html")
 
         # The command returns. What it left running is a job, which keeps its output.
-        sh.run("python3 -u -m http.server 0 --bind 127.0.0.1 &")
+        started = sh.run("python3 -u -m http.server 0 --bind 127.0.0.1 &")
         (server,) = sh.jobs()
         print(f"{server.id} is {server.status}: {server.command}")
 
         # Wait for its first line, and not for a guessed number of seconds.
-        if not server.wait(timeout=20, until=r"port (\d+)"):
+        if not server.wait(timeout=20, until=r"http://\S+/"):
             raise SystemExit(f"the server did not start: {server.stderr}")
-        port = re.search(r"port (\d+)", server.stdout)[1]
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10) as response:
+        url = re.findall(r"http://\S+/", started.stdout + server.stdout)[0]
+        with urllib.request.urlopen(url, timeout=10) as response:
             print(f"the server answers {response.status}")
 
         # The session is free meanwhile. Its end would end the server, too.

@@ -1,5 +1,6 @@
 """A LangChain agent whose tools are one bash: directory, variables and functions persist between its calls.
 
+Needs:   the extra langchain
 Run:     python examples/langchain_agent.py [--model openai:gpt-5]
 Prints:  bash: 271
 """

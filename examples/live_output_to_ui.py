@@ -1,6 +1,6 @@
 """Show output in a user interface while the command runs, with a Stop button.
 
-`on_output` gets the output piece by piece. The tools of all SDKs take it as well: `langchain.tools(sh, on_output=show)`.
+`on_output` gets the output piece by piece. The tools of all SDKs take it, too: `langchain.tools(sh, on_output=show)`.
 
 Run:     python examples/live_output_to_ui.py
 Prints:  stdout: compiling 3

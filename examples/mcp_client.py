@@ -1,5 +1,6 @@
 """An MCP client starts the server `shellsession mcp`, lists its tools, and calls them, as an MCP host does.
 
+Needs:   the extra mcp
 Run:     python examples/mcp_client.py
 Prints:  bash: hello from /tmp
 """

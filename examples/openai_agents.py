@@ -1,5 +1,6 @@
 """An agent of the OpenAI Agents SDK whose tools are one bash.
 
+Needs:   the extra openai
 Run:     python examples/openai_agents.py [--model openai:gpt-5]
 Prints:  bash: 271
 """

@@ -1,5 +1,6 @@
 """A Pydantic AI agent whose toolset is one bash.
 
+Needs:   the extra pydantic-ai
 Run:     python examples/pydantic_ai_agent.py [--model openai:gpt-5]
 Prints:  bash: 271
 """

@@ -32,7 +32,7 @@ async def solve(agents: AsyncAgents, name: str, model: Model, task: str) -> str:
 
 def model_for(number: int) -> Model:
     return choose_model(
-        f"<bash>number={number}; sleep 0.5</bash>",
+        f"<bash>number={number}; sleep 0.2</bash>",
         "<bash>echo $((number * number))</bash>",
         f"Answer: {number * number}",
     )

@@ -1,5 +1,6 @@
 """A Strands agent whose tools are one bash.
 
+Needs:   the extra strands
 Run:     python examples/strands_agent.py [--model openai:gpt-5]
 Prints:  bash: 271
 """

@@ -17,16 +17,16 @@ class ScriptedModel(Model):
 
     async def stream(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
         command = next(self._commands, None)
-        if command is None:
-            start, delta, reason = {}, {"text": self._answer}, "end_turn"
-        else:
+        start: dict[str, Any] = {}
+        delta: dict[str, Any] = {"text": self._answer}
+        if command is not None:
             start = {"toolUse": {"name": "bash", "toolUseId": command}}
-            delta, reason = {"toolUse": {"input": json.dumps({"command": command})}}, "tool_use"
+            delta = {"toolUse": {"input": json.dumps({"command": command})}}
         yield {"messageStart": {"role": "assistant"}}
         yield {"contentBlockStart": {"start": start}}
         yield {"contentBlockDelta": {"delta": delta}}
         yield {"contentBlockStop": {}}
-        yield {"messageStop": {"stopReason": reason}}
+        yield {"messageStop": {"stopReason": "tool_use" if command is not None else "end_turn"}}
 
     def update_config(self, **_: Any) -> None:
         """There is nothing to configure."""
