@@ -13,7 +13,7 @@ from models.anthropic import choose_client
 
 def main() -> None:
     client, model = choose_client(
-        commands=["cd $(mktemp -d) && seq 1000 >numbers.txt", "grep -c 7 numbers.txt"],
+        commands=["numbers=$(seq 1000)", 'grep -c 7 <<<"$numbers"'],
         answer="271 of the numbers contain a 7.",
     )
     with Session() as sh:

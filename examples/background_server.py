@@ -5,14 +5,15 @@ Prints:  the server answers 200
 """
 
 import re
+import tempfile
 import urllib.request
 
 from shellsession import Session
 
 
 def main() -> None:
-    with Session(tty=False, timeout=30) as sh:
-        sh.run("cd $(mktemp -d); echo hello >index.html")
+    with tempfile.TemporaryDirectory() as directory, Session(cwd=directory, tty=False, timeout=30) as sh:
+        sh.run("echo hello >index.html")
 
         # The command returns. What it left running is a job, which keeps its output.
         started = sh.run("python3 -u -m http.server 0 --bind 127.0.0.1 &")

@@ -37,9 +37,7 @@ def put_directory(sh: Session, source: Path, target: str) -> None:
 
 def main() -> None:
     data = os.urandom(1_000_000)
-    with tempfile.TemporaryDirectory() as mine, Session(timeout=60) as sh:
-        sh.run("cd $(mktemp -d)", check=True)
-
+    with tempfile.TemporaryDirectory() as mine, tempfile.TemporaryDirectory() as theirs, Session(cwd=theirs) as sh:
         put_file(sh, "it's random.bin", data)
         assert get_file(sh, "it's random.bin") == data
         print(f"{len(data)} bytes came back unchanged")

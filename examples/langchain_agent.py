@@ -15,7 +15,7 @@ from models.langchain import choose_model
 
 def main() -> None:
     model = choose_model(
-        commands=["cd $(mktemp -d) && seq 1000 >numbers.txt", "grep -c 7 numbers.txt"],
+        commands=["numbers=$(seq 1000)", 'grep -c 7 <<<"$numbers"'],
         answer="271 of the numbers contain a 7.",
     )
     with Session() as sh:

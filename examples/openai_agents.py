@@ -18,7 +18,7 @@ from models.openai import choose_model
 async def main() -> None:
     set_tracing_disabled(True)  # it would send what happens to OpenAI
     model = choose_model(
-        commands=["cd $(mktemp -d) && seq 1000 >numbers.txt", "grep -c 7 numbers.txt"],
+        commands=["numbers=$(seq 1000)", 'grep -c 7 <<<"$numbers"'],
         answer="271 of the numbers contain a 7.",
     )
     async with AsyncSession() as sh:

@@ -41,8 +41,8 @@ def run(sh: Session, command: str) -> str:
 
 def main() -> None:
     model = choose_model(
-        "I write the numbers into a file. <bash>cd $(mktemp -d) && seq 1000 >numbers.txt</bash>",
-        "The shell is still in that directory. <bash>grep -c 7 numbers.txt</bash>",
+        "I keep the numbers in a variable. <bash>numbers=$(seq 1000)</bash>",
+        'The shell still has them. <bash>grep -c 7 <<<"$numbers"</bash>',
         "Answer: 271 of the numbers contain a 7.",
     )
     with Session(tty=False, timeout=60) as sh:

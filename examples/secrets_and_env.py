@@ -20,8 +20,8 @@ def main() -> None:
         print(f"in the session: {result.stdout.strip()}")
 
         # A variable for one command alone.
-        result = sh.run("printenv API_TOKEN | wc -c", env={"API_TOKEN": os.environ["API_TOKEN"]})
-        print(f"with env=: {result.stdout.strip()} characters")
+        result = sh.run("echo ${#API_TOKEN} characters", env={"API_TOKEN": os.environ["API_TOKEN"]})
+        print(f"with env=: {result.stdout.strip()}")
         print(f"afterwards: {sh.run('echo ${API_TOKEN-not set}').stdout.strip()}")
 
         # On stdin it is in no environment, no argument list and no log.
