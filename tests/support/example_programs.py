@@ -82,4 +82,5 @@ def check(example: Example) -> None:
     example.skip_if_it_cannot_run()
     done = example.run()
     assert (done.returncode, done.stderr) == (0, "")
+    assert example.prints
     assert example.prints in done.stdout.splitlines(), done.stdout
