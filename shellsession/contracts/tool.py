@@ -37,7 +37,7 @@ from ..errors import InvalidRequest, SessionClosed, ShellSessionError, ShellUnav
 from ..models import Request, Result
 from ..policy.rules import UNCONFIRMED, Policy, refused, yes
 from ..policy.secrets import secret_values
-from ..sandbox import USABLE
+from ..sandbox import USABLE, Sandbox
 from ..text import LOST
 from . import cancel
 from .cancel import CallCancelled, CancelToken
@@ -141,8 +141,10 @@ def since_start(session: Any, environ: Mapping[str, str], over_agents: bool) -> 
     given = _made_with(session)
     if not (over_agents or given["inherited"]):
         return []
-    text = changes(given["started"], {**environ, **(given["extra_env"] or {})})
-    return [*text, f"{{ {USABLE}; }}"] if given["sandbox"] else text
+    sandbox: Sandbox | None = given["sandbox"]
+    shown = environ if sandbox is None else sandbox.environment(environ)
+    text = changes(given["started"], {**shown, **(given["extra_env"] or {})})
+    return [*text, f"{{ {USABLE}; }}"] if sandbox is not None else text
 
 
 def bash_program(session: Any) -> list[str]:
@@ -165,7 +167,11 @@ def _daemon_options(session: Any) -> dict[str, Any]:
     """The options for a session of a daemon, which starts all its shells with what the first request named."""
     opening: Mapping[str, Any] = getattr(session, "_opening", {})
     options = {"extra_env": None, "bash": "bash", "sandbox": None, "inherited": False, **opening}
-    started = {**options.get("env", {}), **(AGENT_ENV if options.get("agent_env", True) else {})}
+    started = options.get("env", {})
+    if (fields := options["sandbox"]) is not None:
+        options["sandbox"] = sandbox = Sandbox(**fields)
+        started = sandbox.environment(started) if options["inherited"] else started
+    started = {**started, **(AGENT_ENV if options.get("agent_env", True) else {})}
     return {**options, "started": {**started, **(options["extra_env"] or {})}}
 
 
