@@ -29,7 +29,7 @@ _OF_SANDBOX: Final = ("write", "hide", "missing_ok", "network", "memory", "cpu",
 def add_session(parser: argparse.ArgumentParser, description: str = NEW_SESSION) -> None:
     """Add the flags that make a session, but for its rules."""
     group = parser.add_argument_group("options of the session", description)
-    group.add_argument("-C", "--cwd", metavar="DIR", type=_path, help="where it starts (default: here)")
+    group.add_argument("-C", "--cwd", metavar="DIR", help="where it starts (default: here)")
     group.add_argument("--env", metavar="NAME=VALUE", type=_variable, action="append", help="set a variable (repeat)")
     group.add_argument(
         "--sandbox",
@@ -37,10 +37,8 @@ def add_session(parser: argparse.ArgumentParser, description: str = NEW_SESSION)
         help="confine it with bubblewrap: it can write nothing but --write and a private /tmp, has no network, and gets"
         " few variables",
     )
-    group.add_argument("--write", metavar="DIR", type=_path, action="append", help="what it can write (repeat)")
-    group.add_argument(
-        "--hide", metavar="PATH", type=_path, action="append", help="what it cannot see, such as ~/.ssh (repeat)"
-    )
+    group.add_argument("--write", metavar="DIR", action="append", help="what it can write (repeat)")
+    group.add_argument("--hide", metavar="PATH", action="append", help="what it cannot see, such as ~/.ssh (repeat)")
     group.add_argument("--missing-ok", action="store_true", help="skip --hide paths that do not exist")
     group.add_argument("--network", action="store_true", help="give it the host's network")
     group.add_argument("--memory", metavar="SIZE", help="the memory of all its processes together, such as 512M")
@@ -75,7 +73,7 @@ def options_of(args: argparse.Namespace, asks: bool = False) -> SessionOptions:
     """The options of the session that the flags make. ``asks``: the caller asks about what ``--allow`` lacks."""
     options: SessionOptions = {}
     if args.cwd is not None:
-        options["cwd"] = args.cwd
+        options["cwd"] = _expanded(args.cwd)
     if args.env is not None:
         options["extra_env"] = dict(args.env)
     if (sandbox := _sandbox(args)) is not None:
@@ -110,12 +108,14 @@ def _sandbox(args: argparse.Namespace) -> Sandbox | None:
         return None
     from ..sandbox import Sandbox
 
+    for name in ("write", "hide"):
+        given[name] = [absolute(_expanded(path)) for path in given.get(name, ())]
     return Sandbox(**given)
 
 
-def _path(text: str) -> str:
-    """A path as an absolute one; ``~`` is the home, as no shell reads the configuration of an MCP client."""
-    return absolute(os.path.expanduser(text)) if text else text
+def _expanded(path: str) -> str:
+    """The path with the home for ``~``: no shell reads the configuration of an MCP client."""
+    return os.path.expanduser(path)
 
 
 def _variable(text: str) -> tuple[str, str]:

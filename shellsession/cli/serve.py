@@ -121,8 +121,8 @@ def _defaults(args: argparse.Namespace) -> dict[str, Any]:
         options["timeout"] = args.timeout
     if not options:
         return {}
-    if args.cwd is not None and not os.path.isdir(args.cwd):
-        raise InvalidRequest(f"-C {args.cwd!r} is not a directory")
+    if (cwd := options.get("cwd")) is not None and not os.path.isdir(cwd):
+        raise InvalidRequest(f"-C {cwd!r} is not a directory")
     from ..daemon.client.remote import opening  # the daemon itself does not need it
 
     fields = opening(**options)

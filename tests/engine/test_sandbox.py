@@ -122,12 +122,13 @@ def test_secrets_of_the_environment_stay_outside(user: str, mine: Path, monkeypa
 
     def scenario() -> None:
         said = "echo ${API_KEY-none} ${LC_OURS-none} ${AWS_REGION-none} ${MORE-none} ${HOME:+home}; (exit ${#PAGER})"
-        with Session(cwd=mine, sandbox=Sandbox(pass_env=["AWS_*"]), extra_env={"MORE": "more"}) as sh:
+        sandbox = Sandbox(write=[mine], pass_env=["AWS_*"])
+        with Session(cwd=mine, sandbox=sandbox, extra_env={"MORE": "more"}) as sh:
             result = sh.run(said)
             assert (result.stdout, result.exit_code) == ("none lc_ours aws_region more home\n", len("cat"))
             one_shot = spec.tool(sh)
             assert one_shot({"command": said.partition(";")[0]})["stdout"] == result.stdout
-        with Session(cwd=mine, sandbox=Sandbox(), env=dict(os.environ)) as sh:
+        with Session(cwd=mine, sandbox=Sandbox(write=[mine]), env=dict(os.environ)) as sh:
             assert sh.run("echo $API_KEY").stdout == "api_key\n"
 
     run_as(user, scenario)
@@ -166,7 +167,7 @@ def test_nothing_reads_the_users_files_at_the_start(user: str, mine: Path, monke
     monkeypatch.setenv("BASH_ENV", f"{mine}/env")
 
     def scenario() -> None:
-        with sandboxed(mine) as sh:
+        with sandboxed(mine, pass_env=["BASH_ENV"]) as sh:
             assert sh.run("cat log").exit_code == 1
             assert sh.run("bash -c :; cat log").stdout == "read\n"
 

@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from sandboxes import needs_bwrap
 from system import wait_until
 
 from shellsession import PolicyRefused, connect
+
+_ERROR = "Error executing tool bash: refused by policy: "
 
 
 class Talk:
@@ -37,16 +39,18 @@ class Talk:
 
 
 @asynccontextmanager
-async def serving(*options: str, client: dict[str, Any] | None = None, **environment: str) -> AsyncIterator[Talk]:
+async def serving(
+    *options: str, client: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None
+) -> AsyncIterator[Talk]:
     words = ["-m", "shellsession", "mcp", *options]
-    server = StdioServerParameters(command=sys.executable, args=words, env={**os.environ, **environment})
+    server = StdioServerParameters(command=sys.executable, args=words, env={**os.environ, **(env or {})})
     async with Client(stdio_client(server), **(client or {})) as connected:
         yield Talk(connected)
 
 
 def talk(story: Callable[[Talk], Awaitable[None]], *options: str, **environment: str) -> None:
     async def main() -> None:
-        async with serving(*options, **environment) as talk:
+        async with serving(*options, env=environment) as talk:
             await story(talk)
 
     asyncio.run(main())
@@ -272,13 +276,13 @@ def test_nulls_are_arguments_that_were_left_out() -> None:
 @needs_bwrap
 def test_the_flags_make_its_session(tmp_path: Path) -> None:
     (project := tmp_path / "project").mkdir()
-    said = "echo $PWD $GIVEN ${API_KEY-none} $AWS_REGION; echo x >file && echo x >../file"
+    said = "echo $PWD $GIVEN ${API_KEY-none} $AWS_REGION; echo x >file; [[ -w / ]] || echo confined"
 
     async def story(talk: Talk) -> None:
         text, _ = await talk.call("bash", command=said)
-        assert text.startswith(f"[stdout]\n{project} given none here\n[stderr]\nbash: ../file: Read-only file system")
+        assert text == f"{project} given none here\nconfined"
         text, failed = await talk.call("bash", command="cd / && sudo ls")
-        assert (text, failed) == ("refused by policy: 'sudo' is denied", True)
+        assert (text, failed) == (f"{_ERROR}'sudo' is denied", True)
         text, _ = await talk.call("bash", command="seq 100000")
         assert len(text) <= 300
 
@@ -292,7 +296,7 @@ def test_the_daemon_holds_the_rules_of_an_agents_session(tmp_path: Path) -> None
     place = ["-s", "builder", "--socket", str(socket)]
 
     async def story(talk: Talk) -> None:
-        assert await talk.call("bash", command="sudo ls") == ("refused by policy: 'sudo' is denied", True)
+        assert await talk.call("bash", command="sudo ls") == (f"{_ERROR}'sudo' is denied", True)
 
     try:
         talk(story, *place, "--deny", "sudo")
@@ -324,8 +328,8 @@ def test_confirm_asks_the_user_of_the_client(tmp_path: Path, mode: str) -> None:
         options = ("--confirm", "--allow", "ls", "--deny", "sudo", "-C", str(tmp_path))
         async with serving(*options, client={"elicitation_callback": answer, "mode": mode}) as talk:
             assert await talk.call("bash", command="mkdir made") == ("[no output]", False)
-            assert await talk.call("bash", command="rmdir made") == ("refused by policy: it was not confirmed", True)
-            assert await talk.call("bash", command="sudo ls") == ("refused by policy: 'sudo' is denied", True)
+            assert await talk.call("bash", command="rmdir made") == (f"{_ERROR}it was not confirmed", True)
+            assert await talk.call("bash", command="sudo ls") == (f"{_ERROR}'sudo' is denied", True)
             assert await talk.call("bash", command="ls") == ("made", False)
         async with serving("--confirm", client={"mode": mode}) as talk:
             text, failed = await talk.call("bash", command=f"touch {tmp_path}/never")
