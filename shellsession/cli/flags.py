@@ -26,11 +26,21 @@ They make the session. If the agent has one already that was opened with other o
 _OF_SANDBOX: Final = ("write", "hide", "missing_ok", "network", "memory", "cpu", "pass_env")
 
 
-def add_session(parser: argparse.ArgumentParser, description: str = NEW_SESSION) -> None:
-    """Add the flags that make a session, but for its rules."""
+def add_session(parser: argparse.ArgumentParser, description: str = NEW_SESSION, beside_command: bool = False) -> None:
+    """Add the flags that make a session, but for its rules. ``beside_command``: -C and --env are those of a command."""
     group = parser.add_argument_group("options of the session", description)
-    group.add_argument("-C", "--cwd", metavar="DIR", help="where it starts (default: here)")
-    group.add_argument("--env", metavar="NAME=VALUE", type=_variable, action="append", help="set a variable (repeat)")
+    names = ("--cwd",) if beside_command else ("-C", "--cwd")
+    group.add_argument(*names, dest="first_cwd", metavar="DIR", help="where it starts (default: here)")
+    parser.set_defaults(extra_env=None)
+    if not beside_command:
+        group.add_argument(
+            "--env",
+            dest="extra_env",
+            metavar="NAME=VALUE",
+            type=arguments.variable,
+            action="append",
+            help="a variable of its environment (repeat)",
+        )
     group.add_argument(
         "--sandbox",
         action="store_true",
@@ -72,10 +82,10 @@ def add_max_chars(parser: argparse.ArgumentParser) -> None:
 def options_of(args: argparse.Namespace, asks: bool = False) -> SessionOptions:
     """The options of the session that the flags make. ``asks``: the caller asks about what ``--allow`` lacks."""
     options: SessionOptions = {}
-    if args.cwd is not None:
-        options["cwd"] = _expanded(args.cwd)
-    if args.env is not None:
-        options["extra_env"] = dict(args.env)
+    if args.first_cwd is not None:
+        options["cwd"] = _expanded(args.first_cwd)
+    if args.extra_env is not None:
+        options["extra_env"] = dict(args.extra_env)
     if (sandbox := _sandbox(args)) is not None:
         options["sandbox"] = sandbox
     allow = None if asks else args.allow
@@ -116,10 +126,3 @@ def _sandbox(args: argparse.Namespace) -> Sandbox | None:
 def _expanded(path: str) -> str:
     """The path with the home for ``~``: no shell reads the configuration of an MCP client."""
     return os.path.expanduser(path)
-
-
-def _variable(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise argparse.ArgumentTypeError(f"{name!r:.40} is not NAME=VALUE")
-    return name, value

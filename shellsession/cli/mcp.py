@@ -25,8 +25,8 @@ Without -s they make the session of this server. With -s: {flags.NEW_SESSION[0].
 _RULES: Final = """\
 The session holds them; with -s the daemon does, for every client of the agent. They need the extra "policy"."""
 _DESCRIPTION: Final = """\
-Serve the tools bash, send, wait, interrupt, restart and jobs over stdio, until the client closes it. A call that would
-take longer than --patience hands its command back running."""
+Serve the tools bash, send, wait, interrupt, restart, jobs and read_output over stdio, until the client closes it. A
+call that would take longer than --patience hands its command back running."""
 
 
 def own_parser() -> argparse.ArgumentParser:

@@ -6,15 +6,17 @@ stdout gets exactly the bytes that the command printed, and nothing else.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
+from types import EllipsisType
 from typing import TYPE_CHECKING, Final
 
 from ..models import MAX_COMMAND, OPTIONS, TTY, Request, Result, Stdin
 from ..options import SessionOptions
 from . import arguments, flags, results, words
 from .arguments import show_json
-from .output import OutputRelay
+from .relay import OutputRelay
 
 if TYPE_CHECKING:
     from ..daemon.client.session import RemoteSession
@@ -64,7 +66,11 @@ def own_parser() -> argparse.ArgumentParser:
         " choice, usually interrupt)",
     )
     parser.add_argument(
-        "--idle-timeout", metavar="S", type=arguments.seconds, help="end it after S seconds without output"
+        "--idle-timeout",
+        metavar="S",
+        type=arguments.seconds,
+        default=...,
+        help="end it after S seconds without output (0: no limit)",
     )
     parser.add_argument("--tty", action="store_true", help="its stdout is a terminal: columns and colours")
     parser.add_argument(
@@ -78,7 +84,19 @@ def own_parser() -> argparse.ArgumentParser:
         help="its stdin is the session's terminal; when it waits for input, exit with 124; `shellsession send`"
         " answers it",
     )
-    parser.add_argument("--merge-stderr", action="store_true", help="write both streams to stdout, in order")
+    parser.add_argument(
+        "--merge-stderr", action="store_true", default=None, help="write both streams to stdout, in order"
+    )
+    parser.add_argument(
+        "-C", dest="cwd", metavar="DIR", help="run only this command in DIR; a relative DIR is below the session's"
+    )
+    parser.add_argument(
+        "--env",
+        metavar="NAME=VALUE",
+        type=arguments.variable,
+        action="append",
+        help="an environment variable for this command only; can be repeated",
+    )
     parser.add_argument("--no-start", action="store_true", help="start no daemon if none runs")
     arguments.add_json(
         parser,
@@ -87,7 +105,7 @@ def own_parser() -> argparse.ArgumentParser:
         " stdout_base64 and stderr_base64 (exact bytes) if the text is not exact",
     )
     arguments.add_socket(parser)
-    flags.add_session(parser)
+    flags.add_session(parser, beside_command=True)
     flags.add_rules(parser, _RULES)
     parser.add_argument(
         "--confirm",
@@ -119,7 +137,7 @@ def main(typed: Sequence[str]) -> int:
         if args.confirm:
             from .terminal import confirm
 
-            flags.asking_policy(args, confirm).check(Request(script), agent, session.cwd)
+            flags.asking_policy(args, confirm).check(Request(script), agent, os.path.join(session.cwd, args.cwd or ""))
         if sys.stderr.isatty():
             session.on_wait = lambda message: results.report_waiting(agent, message)
         relay = OutputRelay()
@@ -135,6 +153,7 @@ def _run(session: RemoteSession, script: bytes, args: argparse.Namespace, relay:
     options = {name: value for name, value in vars(args).items() if name in OPTIONS}
     options["stdin"] = _stdin(args, len(script))
     options["tty"] = args.tty or args.interactive
+    options["env"] = None if args.env is None else dict(args.env)
     options["on_output"] = None if args.json else relay
     try:
         return results.until_ctrl_c(lambda: session.run(script, **options))
@@ -142,10 +161,10 @@ def _run(session: RemoteSession, script: bytes, args: argparse.Namespace, relay:
         raise KeyboardInterrupt(_NOT_RUN if no_outcome.ended else _UNKNOWN) from None
 
 
-def _stdin(args: argparse.Namespace, beside: int) -> Stdin:
+def _stdin(args: argparse.Namespace, beside: int) -> Stdin | EllipsisType:
     """The command's stdin. It shares one message with the command, which takes ``beside`` bytes of it."""
     if args.stdin:
         from ..daemon.protocol.wire import PARTS_MAX
 
         return results.read_stdin(PARTS_MAX - beside, _REDIRECT)
-    return TTY if args.interactive else None
+    return TTY if args.interactive else ...

@@ -167,7 +167,7 @@ def async_runnable(bash: AsyncTool[str]) -> Any:
 
 
 def tools(where: Any, agent: object = None, **options: Unpack[ToolOptions]) -> list[Any]:
-    """The tools bash, send, wait, interrupt, restart and jobs, for ``client.beta.messages.tool_runner(tools=...)``.
+    """The tools of ``Toolbox.VERBS``, for ``client.beta.messages.tool_runner(tools=...)``.
 
     ``where``: a session of any kind, or ``Agents`` with the name of the ``agent``. ``options``: see ``Toolbox``. The
     tools of ``AsyncAnthropic`` are ``async_tools``. Raises InvalidRequest.

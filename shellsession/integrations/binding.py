@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
+from functools import partial
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
@@ -52,7 +53,10 @@ class AwaitedSession(Protocol):
     @property
     def run(self) -> Callable[..., Awaitable[Result]]: ...
     def wait(self, timeout: float, /) -> Awaitable[Result]: ...
-    def send(self, text: str, timeout: float, /) -> Awaitable[Result]: ...
+    @property
+    def send(self) -> Callable[..., Awaitable[Result]]: ...
+    @property
+    def read_output(self) -> Callable[..., Awaitable[str]]: ...
     def interrupt(self) -> Awaitable[Result]: ...
     def _interrupt(self, command: Any, /) -> Awaitable[Result]: ...  # only that one; raises NotRunning
     def restart(self) -> Awaitable[None]: ...
@@ -132,8 +136,8 @@ class ThreadedSession:
     async def wait(self, timeout: float) -> Result:
         return await self._follow(self._session.wait, timeout)
 
-    async def send(self, text: str, timeout: float) -> Result:
-        return await self._follow(self._session.send, text, timeout)
+    async def send(self, text: str, timeout: float, keys: Sequence[str] = ()) -> Result:
+        return await self._follow(partial(self._session.send, keys=keys), text, timeout)
 
     async def _follow(self, verb: Callable[..., Result], *arguments: Any) -> Result:
         handed = self._handed
@@ -146,6 +150,9 @@ class ThreadedSession:
     def _end(self, handed: Any) -> None:
         with suppress(ShellSessionError):
             self._session._interrupt(handed)
+
+    async def read_output(self, *arguments: Any, **options: Any) -> str:
+        return await to_its_end(in_own_thread(partial(self._session.read_output, *arguments, **options)))
 
     async def interrupt(self) -> Result:
         return await to_its_end(in_own_thread(self._session.interrupt))

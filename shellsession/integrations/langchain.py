@@ -13,7 +13,10 @@ from ..contracts import langchain
 from ..contracts.phoenix import ToolResult
 from ..contracts.tool import AsyncTool, Tool
 from ..errors import ShellSessionError
+from ..paging import check_chars
+from ..text import MAX_CHARS
 from .binding import run_to_end
+from .capped import capped
 from .extras import missing
 from .threads import call_in_thread
 from .toolbox import Toolbox, ToolOptions
@@ -27,7 +30,7 @@ _OWNER: Final = "langchain"
 
 
 def tools(where: Any, agent: object = None, **options: Unpack[ToolOptions]) -> list[StructuredTool]:
-    """The tools bash, send, wait, interrupt, restart and jobs: ``create_agent(model, tools=tools(session))``.
+    """The tools of ``Toolbox.VERBS``: ``create_agent(model, tools=tools(session))``.
 
     ``where``: a session of any kind, or ``Agents`` with the name of the ``agent``. ``options``: see ``Toolbox``. A
     session belongs to one agent; its calls run one after the other, for ``invoke`` in any order. Raises InvalidRequest.
@@ -54,16 +57,20 @@ def _verb_tool(toolbox: Toolbox, verb: str) -> StructuredTool:
     )
 
 
-def bash_tool(where: Agents | AsyncAgents | None = None, agent: object = _OWNER, **settings: Any) -> StructuredTool:
+def bash_tool(
+    where: Agents | AsyncAgents | None = None, agent: object = _OWNER, *, max_chars: int = MAX_CHARS, **settings: Any
+) -> StructuredTool:
     """The tool of document 002 as a LangChain tool.
 
     ``where``, ``agent``: the Agents, and the agent in it, whose session runs the calls. The default is a new Agents for
-    this tool alone. ``settings`` are the contract's: ``persistent=True`` keeps one bash for all calls.
+    this tool alone. ``max_chars``: as in ``structured_tool``. ``settings`` are the contract's: ``persistent=True``
+    keeps one bash for all calls.
     With ``ainvoke``, the calls of one message run in their order. With ``invoke``, LangChain starts them all at once in
     threads, in any order; let the model make one call at a time there.
     Give an agent this tool only if its user asked for bash: it runs whatever the model writes, with your permissions.
     """
-    return structured_tool(langchain.tool(where if where is not None else Agents(idle_ttl=None), agent, **settings))
+    bound = langchain.tool(where if where is not None else Agents(idle_ttl=None), agent, **settings)
+    return structured_tool(bound, max_chars)
 
 
 class _WholeInputTool(StructuredTool):
@@ -77,27 +84,29 @@ class _WholeInputTool(StructuredTool):
         return (tool_input,), {}
 
 
-def structured_tool(bound: Tool[Any] | AsyncTool[Any]) -> StructuredTool:
+def structured_tool(bound: Tool[Any] | AsyncTool[Any], max_chars: int = MAX_CHARS) -> StructuredTool:
     """A LangChain tool that calls ``bound``, the tool of a contract, from threads and from asyncio.
 
     Over an asyncio session (``AsyncAgents``, ``AsyncSession``) it can only be awaited. The contract checks the
-    arguments; its error tells the model what is wrong. Cancelling the task ends the command.
+    arguments; its error tells the model what is wrong. Cancelling the task ends the command. ``max_chars``: characters
+    that the model gets of a call. Raises InvalidRequest.
     """
+    check_chars(max_chars)
 
     def call(arguments: object) -> Any:
         try:
-            return _content(bound(arguments))
+            return _content(bound(arguments), max_chars)
         except ShellSessionError as error:
-            raise ToolException(str(error)) from error
+            raise ToolException(capped(str(error), max_chars)) from error
         finally:
             _update_description(tool, bound)
 
     async def acall(arguments: object) -> Any:
         try:
             answer = bound(arguments) if isinstance(bound, AsyncTool) else call_in_thread(bound, arguments)
-            return _content(await answer)
+            return _content(await answer, max_chars)
         except ShellSessionError as error:
-            raise ToolException(str(error)) from error
+            raise ToolException(capped(str(error), max_chars)) from error
         finally:
             _update_description(tool, bound)
 
@@ -112,15 +121,15 @@ def structured_tool(bound: Tool[Any] | AsyncTool[Any]) -> StructuredTool:
     return tool
 
 
-def _content(payload: Any) -> Any:
+def _content(payload: Any, max_chars: int) -> Any:
     """The content of the tool message. Raises ToolException for a payload that is an error."""
     if isinstance(payload, dict) and list(payload) == ["error"]:  # the spec contract's, if the command did not run
-        raise ToolException(payload["error"])
+        raise ToolException(capped(payload["error"], max_chars))
     if not isinstance(payload, ToolResult):
-        return payload
+        return capped(payload, max_chars)
     if payload.is_error:
-        raise ToolException(payload.output)
-    return payload.output
+        raise ToolException(capped(payload.output, max_chars))
+    return capped(payload.output, max_chars)
 
 
 def _update_description(tool: StructuredTool, bound: Tool[Any] | AsyncTool[Any]) -> None:

@@ -27,12 +27,18 @@ from .binding import AwaitedSession
 from .extras import missing
 from .toolbox import (
     PROGRESS,
+    Bytes,
     Command,
     Interactive,
     JobId,
     JobPatience,
+    Keys,
     KillJob,
+    Lines,
+    OutputId,
     Patience,
+    Pattern,
+    StreamName,
     TextToType,
     Timeout,
     Toolbox,
@@ -131,8 +137,8 @@ def server(toolbox: Toolbox, asking: Policy | None = None) -> MCPServer:
     mcp_server.tool(description=inspect.getdoc(toolbox.bash), annotations=destructive, structured_output=False)(bash)
 
     @mcp_server.tool(description=inspect.getdoc(toolbox.send), annotations=destructive, structured_output=False)
-    async def send(text: TextToType, context: Context) -> str:
-        return await _answer(toolbox.send(text), context)
+    async def send(context: Context, text: TextToType = "", keys: Keys = None) -> str:
+        return await _answer(toolbox.send(text, keys), context)
 
     @mcp_server.tool(description=inspect.getdoc(toolbox.wait), annotations=read_only, structured_output=False)
     async def wait(context: Context, seconds: Patience = None) -> str:
@@ -151,6 +157,12 @@ def server(toolbox: Toolbox, asking: Policy | None = None) -> MCPServer:
         job: JobId = None, until: UntilText = None, seconds: JobPatience = None, kill: KillJob = False
     ) -> str:
         return await _answer(toolbox.jobs(job, until, seconds, kill))
+
+    @mcp_server.tool(description=inspect.getdoc(toolbox.read_output), annotations=read_only, structured_output=False)
+    async def read_output(
+        id: OutputId, stream: StreamName = "stdout", lines: Lines = None, bytes: Bytes = None, grep: Pattern = None
+    ) -> str:
+        return await _answer(toolbox.read_output(id, stream, lines, bytes, grep))
 
     return mcp_server
 

@@ -21,7 +21,7 @@ except ImportError as error:
 
 
 def toolset(where: Any, agent: object = None, **options: Unpack[ToolOptions]) -> FunctionToolset[Any]:
-    """The tools bash, send, wait, interrupt, restart and jobs: ``Agent(model, toolsets=[toolset(session)])``.
+    """The tools of ``Toolbox.VERBS``: ``Agent(model, toolsets=[toolset(session)])``.
 
     ``where``: a session of any kind, or ``Agents`` with the name of the ``agent``. ``options``: see ``Toolbox``. A
     session belongs to one agent; its calls run one after the other. Raises InvalidRequest.

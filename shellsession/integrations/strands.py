@@ -11,6 +11,8 @@ from typing import Any, Unpack
 from ..agents import Agents
 from ..contracts import strands
 from ..contracts.contract import definition
+from ..text import MAX_CHARS
+from .capped import capped
 from .extras import missing
 from .threads import call_in_thread, unless
 from .toolbox import Toolbox, ToolOptions
@@ -22,7 +24,7 @@ except ImportError as error:
 
 
 def tools(where: Any, agent: object = None, **options: Unpack[ToolOptions]) -> list[Any]:
-    """The tools bash, send, wait, interrupt, restart and jobs: ``Agent(tools=tools(session))``.
+    """The tools of ``Toolbox.VERBS``: ``Agent(tools=tools(session))``.
 
     ``where``: a session of any kind, or ``Agents`` with the name of the ``agent``. ``options``: see ``Toolbox``. A
     session belongs to one agent; its calls run one after the other. ``agent.cancel()`` ends the command. Raises
@@ -47,21 +49,23 @@ def _decorated(call: Any, definition: dict[str, Any]) -> Any:
     return make(call)
 
 
-def make_bash(agents: Agents | None = None, *, name: str = "bash") -> Any:
+def make_bash(agents: Agents | None = None, *, name: str = "bash", max_chars: int = MAX_CHARS) -> Any:
     """A tool for any number of agents, each with a session of its own.
 
     ``agents``: the ``Agents`` that holds the sessions (default: one of this tool's own, which keeps each session until
-    its agent is collected). ``name``: the tool's name for the model.
+    its agent is collected). ``name``: the tool's name for the model. ``max_chars``: characters of
+    output that the model gets of a call.
     Errors of the contract (BashInputError, BashTimeoutError, BashSessionError) reach the model as error results, with
     what the command had printed. ``agent.cancel()`` ends the command.
     """
     sessions = Agents(idle_ttl=None) if agents is None else agents
-    contract = definition(strands.Strands())
+    contract = definition(strands.Strands(max_chars))
 
     async def bash(tool_context: ToolContext) -> Any:
         """Run the call. The contract validates the arguments, not the SDK."""
-        bound = strands.tool(sessions, agent=tool_context.agent)
-        return await call_in_thread(bound, tool_context.tool_use["input"], tool_context.cancel_signal.is_set)
+        bound = strands.tool(sessions, agent=tool_context.agent, max_chars=max_chars)
+        is_cancelled = tool_context.cancel_signal.is_set
+        return capped(await call_in_thread(bound, tool_context.tool_use["input"], is_cancelled), max_chars)
 
     return _decorated(bash, {**contract, "name": name})
 

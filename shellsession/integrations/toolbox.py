@@ -33,6 +33,7 @@ from ..engine.io.jobs import wait_for
 from ..engine.io.loop import to_its_end
 from ..engine.verbs.delivery import joined
 from ..errors import LATE, STILL_RUNS, InvalidRequest, NoSuchAgent, SessionBusy, ShellSessionError
+from ..keys import check_keys
 from ..models import (
     LONGEST,
     TTY,
@@ -40,12 +41,14 @@ from ..models import (
     OnOutput,
     Request,
     Result,
+    Stream,
     check_seconds,
     masked_streams,
     streams_of,
     to_bytes,
 )
 from ..options import check_policy
+from ..paging import check_chars
 from ..text import MAX_CHARS, clean, ending, fitted, left_running, report
 from .binding import AwaitedSession, Reopen, awaited_session
 
@@ -59,10 +62,9 @@ JOBS: Final = "; see `jobs`"
 _NEXT: Final = "`wait` goes on waiting, `send` answers it if it is interactive, `interrupt` ends it"
 
 
-def limits_for(max_chars: object) -> Limits:
+def limits_for(max_chars: int) -> Limits:
     """The output limit of a session for a model that gets so many characters of a result. Raises InvalidRequest."""
-    if isinstance(max_chars, bool) or not isinstance(max_chars, int) or max_chars < 1:
-        raise InvalidRequest(f"max_chars is a number of characters, 1 or more, not {max_chars!r:.100}")
+    check_chars(max_chars)
     return Limits(max_output=4 * max_chars)  # a character is at most four bytes
 
 
@@ -71,14 +73,15 @@ def describe(
 ) -> str:
     """A command's results as one text: its output in order, how it ended, and what it left running.
 
-    ``jobs``: names the tool that lists running jobs; "" if the model has none. ``secrets``: those to mask.
+    ``jobs``: names the tool that lists running jobs; "" if the model has only one tool, and none that reads the rest.
+    ``secrets``: those to mask.
     """
     result = functools.reduce(joined, results)
     notes = [_describe_end(result)]
     if result.background:
         notes.append(left_running(result.background) + jobs)
     streams = streams_of(result) if secrets is None else masked_streams(result, secrets.mask)
-    return report(streams, notes, limit)
+    return report(streams, notes, limit, id=result.id if jobs and result.output_kept else "")
 
 
 def _describe_end(result: Result) -> str:
@@ -162,8 +165,21 @@ JobPatience = Annotated[
     float | None, Field(description="How many seconds to wait at most for its end, or for the text")
 ]
 KillJob = Annotated[bool, Field(description="Kill the job")]
+OutputId = Annotated[str, Field(description="The id that the note about omitted output names, such as c17")]
+StreamName = Annotated[Stream, Field(description="Which output to read")]
+Lines = Annotated[
+    list[int | None] | None, Field(description="[first, last] line, counted from 1; null as last means the end")
+]
+Bytes = Annotated[
+    list[int | None] | None, Field(description="[first, end] byte, counted from 0; null as end means the end")
+]
+Pattern = Annotated[str | None, Field(description="A regular expression: only the lines that match it, with numbers")]
 TextToType = Annotated[str, Field(description="What to type; end it with a newline for Enter")]
+Keys = Annotated[
+    list[str] | None, Field(description='Keys to press after the text, by name: ["C-c"], ["Up", "Enter"], ["Escape"]')
+]
 
+_NOTHING: Final = "[nothing: there is no such part, or no line matches]"
 _EARLIER: Final = "nothing was run, as an earlier command still runs: `wait` for it, `send` it input, or `interrupt` it"
 # Replaces messages of a busy session, to name the verbs of this toolbox. Others (a person is attached) stay.
 _BUSY: Final = {STILL_RUNS: _EARLIER, LATE: _EARLIER}
@@ -201,7 +217,7 @@ class ToolOptions(TypedDict, total=False):
 class Toolbox:
     """The verbs of one session as coroutine functions that take a model's arguments and return text for it."""
 
-    VERBS: Final = ("bash", "send", "wait", "interrupt", "restart", "jobs")
+    VERBS: Final = ("bash", "send", "wait", "interrupt", "restart", "jobs", "read_output")
 
     def __init__(
         self,
@@ -251,7 +267,8 @@ class Toolbox:
     def checked(self, verb: str, call: object) -> dict[str, Any]:
         """The validated arguments of a call. Raises InvalidRequest, which says what is wrong and what is allowed."""
         try:
-            return dict(_arguments(getattr(type(self), verb)).read(call))
+            # Not dict(model): that would take the field `keys` for the method of a mapping.
+            return dict(iter(_arguments(getattr(type(self), verb)).read(call)))
         except BadCall as error:
             raise InvalidRequest(str(error)) from None
 
@@ -296,11 +313,12 @@ class Toolbox:
                 until = min(until, time.monotonic() + seconds)
             return await self._follow(self._timed_out_or(lambda: self._session.wait(self._next_wait(until))), until)
 
-    async def send(self, text: TextToType) -> str:
+    async def send(self, text: TextToType = "", keys: Keys = None) -> str:
         """Type into the running command's terminal, then wait for it as `wait` does."""
+        names = check_keys(keys or [])
         async with self._exclusive() as until:
             return await self._follow(
-                self._timed_out_or(lambda: self._session.send(text, self._next_wait(until))), until
+                self._timed_out_or(lambda: self._session.send(text, self._next_wait(until), keys=names)), until
             )
 
     async def interrupt(self) -> str:
@@ -347,8 +365,24 @@ class Toolbox:
                 notes = [f"[it has not printed {until!r}]"]
         return self._masked("\n".join([list_jobs([admin.described(found)], self._max_chars), *notes]))
 
+    async def read_output(
+        self,
+        id: OutputId,
+        stream: StreamName = "stdout",
+        lines: Lines = None,
+        bytes: Bytes = None,
+        grep: Pattern = None,
+    ) -> str:
+        """Read a part of a command's output that was too long to be shown: some lines, or the lines that match."""
+        if bytes is not None and self._session._secrets is not None:
+            raise InvalidRequest("bytes= could show parts of secrets, which are masked here: read lines instead")
+        parts: dict[str, Any] = {"lines": lines, "bytes": bytes, "grep": grep}
+        return self._masked(await self._session.read_output(id, stream, max_chars=self._max_chars, **parts)) or _NOTHING
+
     def _masked(self, text: str) -> str:
-        return text if self._session._secrets is None else self._session._secrets.mask(text)
+        """The text without secrets, and not longer than a model gets."""
+        masked = text if self._session._secrets is None else self._session._secrets.mask(text)
+        return fitted(masked.encode("utf-8", "replace"), 0, 0, self._max_chars, cleaned=False)
 
     def _described(self, results: Sequence[Result]) -> str:
         return describe(results, self._max_chars, secrets=self._session._secrets)

@@ -27,14 +27,14 @@ def agent(daemon: Daemon, request: pytest.FixtureRequest) -> Iterator[str]:
 def test_run_makes_a_session_in_a_sandbox_and_repeats_it(daemon: Daemon, agent: str, tmp_path: Path) -> None:
     (project := tmp_path / "project").mkdir()
     flags = shlex.split(
-        "--sandbox --write project --hide ~/nowhere --missing-ok --memory 512M -C project --env GIVEN=a=b"
+        "--sandbox --write project --hide ~/nowhere --missing-ok --memory 512M --cwd project"
         " --pass-env 'AWS_*' --deny 'git push'"
     )
     given = {"API_KEY": "secret", "AWS_REGION": "here"}
-    said = "echo $PWD $GIVEN ${API_KEY-none} $AWS_REGION; echo x >file; [[ -w / ]] || echo confined"
+    said = "echo $PWD ${API_KEY-none} $AWS_REGION; echo x >file; [[ -w / ]] || echo confined"
     for _ in range(2):
         done = cli(daemon.socket, "run", "-s", agent, *flags, "--", said, env=given, cwd=str(tmp_path))
-        assert done.stdout.decode() == f"{project} a=b none here\nconfined\n"
+        assert done.stdout.decode() == f"{project} none here\nconfined\n"
         assert (project / "file").exists()
     done = cli(daemon.socket, "run", "-s", agent, "git -C . push")  # no flags: the session as it is
     assert done.stderr == b"shellsession: refused by policy: 'git push' is denied\n"
@@ -43,8 +43,7 @@ def test_run_makes_a_session_in_a_sandbox_and_repeats_it(daemon: Daemon, agent: 
 @pytest.mark.parametrize(
     ("flags", "why"),
     [
-        (["-C", "/usr"], "which was opened in /tmp"),
-        (["--env", "A=2"], "which was opened without these variables"),
+        (["--cwd", "/usr"], "which was opened in /tmp"),
         (["--sandbox"], "which is not confined by this sandbox"),
         (["--allow", "ls"], "which does not have this policy"),
         (["--max-chars", "10"], "which has other limits of output"),
@@ -53,12 +52,12 @@ def test_run_makes_a_session_in_a_sandbox_and_repeats_it(daemon: Daemon, agent: 
 def test_other_options_than_those_of_an_open_session_are_refused(
     daemon: Daemon, agent: str, flags: list[str], why: str
 ) -> None:
-    assert cli(daemon.socket, "run", "-s", agent, "-C", "/tmp", "--env", "A=1", "--env", "B=1", "true").returncode == 0
+    assert cli(daemon.socket, "run", "-s", agent, "--cwd", "/tmp", "true").returncode == 0
     done = cli(daemon.socket, "run", "-s", agent, "--json", *flags, "--", "echo run")
     error = json.loads(done.stdout)["error"]
     assert (done.returncode, error["code"]) == (125, "already_open")
     assert f"agent {agent!r} has a session already, {why}: " in error["message"]
-    assert cli(daemon.socket, "run", "-s", agent, "-C", "/tmp", "--env", "B=1", "pwd").stdout == b"/tmp\n"
+    assert cli(daemon.socket, "run", "-s", agent, "--cwd", "/tmp/.", "pwd").stdout == b"/tmp\n"
 
 
 def test_flags_of_a_sandbox_need_one(daemon: Daemon, agent: str) -> None:
@@ -92,8 +91,8 @@ def test_serve_has_the_defaults_of_its_sessions(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout) == (124, b"/tmp daemon daemon\n")
         assert b"'sudo' is denied" in cli(path, "run", "sudo ls").stderr
         assert json.loads(cli(path, "run", "--json", "seq 100").stdout)["stdout_omitted"] == 282
-        done = cli(path, "run", "-s", "own", "-C", "/usr", "--env", "B=own", "--deny", "su", "--", "echo $PWD $A $B")
-        assert done.stdout == b"/usr daemon own\n"
+        done = cli(path, "run", "-s", "own", "--cwd", "/usr", "--deny", "su", "--", "echo $PWD $A $B")
+        assert done.stdout == b"/usr daemon daemon\n"
         assert b"'su' is denied" in cli(path, "run", "-s", "own", "su").stderr
     finally:
         cli(path, "stop")
@@ -110,7 +109,7 @@ def test_run_asks_at_the_terminal(daemon: Daemon, agent: str, tmp_path: Path, an
         "run",
         "-s",
         agent,
-        "-C",
+        "--cwd",
         str(tmp_path),
         "--confirm",
         "--allow",

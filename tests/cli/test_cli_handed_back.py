@@ -33,6 +33,16 @@ def test_send_types_and_prints_what_comes(daemon: Daemon, agent: str) -> None:
     assert (last.returncode, last.stdout, last.stderr) == (5, b"", b"bye Bob\n")
 
 
+def test_send_types_keys_by_name(daemon: Daemon, agent: str) -> None:
+    with session(agent, daemon) as sh:
+        sh.run("read -r -n 5 keys; printf %q $'|'\"$keys\"; (exit 5)", stdin=TTY)
+    unknown = cli(daemon.socket, "send", "--keys", "Entr", agent)
+    assert (unknown.returncode, b"there is no key 'Entr'; the names are: C-x" in unknown.stderr) == (125, True)
+    assert cli(daemon.socket, "send", agent).returncode == 125
+    done = cli(daemon.socket, "send", "-n", "--keys", "Tab Up", agent, "a")
+    assert (done.returncode, done.stdout) == (5, b"$'|a\\t\\E[A'")
+
+
 def test_wait_has_the_rest_and_the_status(daemon: Daemon, agent: str, tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
@@ -76,7 +86,10 @@ def test_wait_passes_on_what_is_printed_behind_what_was(
         assert process.stdout is not None
         assert process.stdout.read() == b"x" * 1000
         status, said = finish(process)
-    assert (status, said) == (6, b"shellsession: 14 bytes of stdout were not kept: they are missing in the middle\n")
+    assert (status, said) == (
+        6,
+        b"shellsession: 14 bytes of stdout are missing here, in the middle: see `shellsession output`\n",
+    )
 
 
 def test_send_passes_on_what_is_printed(daemon: Daemon, agent: str, fifos: list[Path]) -> None:

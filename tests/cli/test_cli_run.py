@@ -297,6 +297,7 @@ def test_bytes_are_bytes_in_any_locale(tmp_path: Path) -> None:
         (["--tty"], "[ -t 1 ] && echo terminal || echo pipe", b"terminal\n"),
         (["--merge-stderr"], "echo one; echo two >&2; echo three", b"one\ntwo\nthree\n"),
         (["--cwd", "/usr"], "pwd", b"/usr\n"),
+        (["-C", "usr", "--env", "A=1=2", "--env", "B="], "pwd; printenv A B", b"/usr\n1=2\n\n"),
         ([], "pwd", b"/\n"),
     ],
 )

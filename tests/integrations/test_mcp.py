@@ -59,7 +59,7 @@ def talk(story: Callable[[Talk], Awaitable[None]], *options: str, **environment:
 def test_the_tools_are_the_verbs() -> None:
     async def story(talk: Talk) -> None:
         tools = {tool.name: tool for tool in (await talk.client.list_tools()).tools}
-        assert sorted(tools) == ["bash", "interrupt", "jobs", "restart", "send", "wait"]
+        assert sorted(tools) == ["bash", "interrupt", "jobs", "read_output", "restart", "send", "wait"]
         assert all(tool.description for tool in tools.values())
         lines = [line for tool in tools.values() for line in tool.description.split("\n")]
         assert lines == [line.strip() for line in lines]  # models are not shown how our source is indented
@@ -303,12 +303,13 @@ def test_the_daemon_holds_the_rules_of_an_agents_session(tmp_path: Path) -> None
         talk(story, *place, "--deny", "sudo")  # the same again
         with connect("builder", socket=socket) as session, pytest.raises(PolicyRefused):
             session.run("sudo ls")
-        words = [sys.executable, "-m", "shellsession", "mcp", *place, "--deny", "su"]
-        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=False)
-        assert (done.returncode, b"has a session already, which does not have this policy" in done.stderr) == (
-            125,
-            True,
-        )
+        for flags, said in (
+            (["--deny", "su"], b"does not have this policy"),
+            (["--env", "A=1"], b"without these variables"),
+        ):
+            words = [sys.executable, "-m", "shellsession", "mcp", *place, *flags]
+            done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+            assert (done.returncode, said in done.stderr) == (125, True)
     finally:
         stop = [sys.executable, "-m", "shellsession", "stop", "--socket", str(socket)]
         subprocess.run(stop, check=False, capture_output=True)

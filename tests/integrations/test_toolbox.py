@@ -34,6 +34,18 @@ async def ended(session: AsyncSession) -> None:
     await asyncio.to_thread(wait_until, lambda: session.state != "running", "the end that its time limit gives it")
 
 
+def test_a_model_types_keys() -> None:
+    async def main() -> None:
+        async with AsyncSession() as session:
+            tools = Toolbox(session)
+            await tools.bash("cat; echo $?", interactive=True)
+            with pytest.raises(InvalidRequest, match="no key 'Ctrl-C'; the names are: C-x"):
+                await tools.call("send", {"keys": ["Ctrl-C"]})
+            assert await tools.call("send", {"text": "a", "keys": ["BSpace", "b", "Enter", "C-d"]}) == "b\n0"
+
+    asyncio.run(main())
+
+
 def test_a_call_that_is_refused_leaves_the_time_limit() -> None:
     async def story(session: AsyncSession, tools: Toolbox) -> None:
         with pytest.raises(SessionBusy):
@@ -105,7 +117,7 @@ def test_all_that_is_not_shown_is_counted() -> None:
             for size in (3500, 100_000):
                 said = await tools.bash(f"printf %{size}s")
                 assert len(said) <= 1000
-                assert (mark := re.search(r"\[\.\.\. ([\d ]+) bytes omitted \.\.\.\]", said))
+                assert (mark := re.search(r"\[\.\.\. ([\d ]+) bytes omitted; read_output.* shows them \.\.\.\]", said))
                 assert int(mark[1].replace(" ", "")) + len(said) - len(mark[0]) == size
             await tools.bash("{ sleep 0.1; printf %2000000s; echo end; } &")
             await asyncio.to_thread(wait_until, lambda: session.jobs()[0].stdout.endswith("end\n"), "its last word")
@@ -129,6 +141,37 @@ def test_one_job_is_shown_waited_for_and_killed(tmp_path: Path) -> None:
             for wrong in ({"job": "j9"}, {"kill": True}):
                 with pytest.raises(InvalidRequest, match="call jobs without arguments"):
                     await tools.call("jobs", wrong)
+
+    asyncio.run(main())
+
+
+def test_what_is_not_shown_can_be_read() -> None:
+    async def main() -> None:
+        async with AsyncSession() as session:
+            tools = Toolbox(session, max_chars=1000, patience=2, tick=0.1)
+            said = await tools.bash("seq 5000; sleep 0.3; seq 5001 10000")  # in several results of the session
+            assert 'omitted; read_output("c1", ...) shows them ...]' in said
+            assert await tools.call("read_output", {"id": "c1", "lines": [4999, 5001]}) == "4999\n5000\n5001\n"
+            assert await tools.call("read_output", {"id": "c1", "grep": "^9*$"}) == "9:9\n99:99\n999:999\n9999:9999\n"
+            assert len(await tools.call("read_output", {"id": "c1", "bytes": [9, None]})) <= 1000
+            assert await tools.call("read_output", {"id": "c1", "stream": "stderr"}) == (
+                "[nothing: there is no such part, or no line matches]"
+            )
+            for wrong in ({"id": "c9"}, {"id": "c1", "lines": [3]}, {"id": "c1", "grep": "("}, {"id": 1}):
+                with pytest.raises(ShellSessionError):
+                    await tools.call("read_output", wrong)
+
+    asyncio.run(main())
+
+
+def test_a_page_shows_no_secret() -> None:
+    async def main() -> None:
+        async with AsyncSession(redact=["hunter[0-9]"]) as session:
+            tools = Toolbox(session)
+            await tools.bash("echo a; echo password hunter2")
+            assert await tools.read_output("c1", grep="pass") == "2:password ***\n"
+            with pytest.raises(InvalidRequest, match="read lines instead"):
+                await tools.read_output("c1", bytes=[0, 14])
 
     asyncio.run(main())
 

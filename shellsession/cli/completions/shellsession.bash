@@ -14,21 +14,24 @@ _shellsession() {
     kept=${word%"${word##*[$COMP_WORDBREAKS]}"} option=
     if [[ $word == --*=* ]]; then before=${word%%=*} option=${word%%=*}= word=${word#*=}; fi
     case "$verb $before" in
-    "$verb ${words[0]}") choices='run ls send wait interrupt jobs restart kill attach log status doctor serve stop mcp agent completion' ;;
+    "$verb ${words[0]}") choices='run ls send wait interrupt jobs output restart kill attach log status doctor serve stop mcp agent completion' ;;
     'run -s' | 'run --session') choices='AGENTS' ;;
-    'run --timeout' | 'run --idle-timeout' | 'run --cwd' | 'run --socket') choices='' ;;
+    'run --timeout' | 'run --idle-timeout' | 'run -C' | 'run --env' | 'run --cwd' | 'run --socket') choices='' ;;
     'run --on-timeout') choices='interrupt kill yield' ;;
-    'run '*) if [[ $word == -* ]]; then choices='-h --help -s --session --timeout --on-timeout --idle-timeout --tty --isolated --stdin -i --interactive --merge-stderr --cwd --no-start --json --socket'; else choices=''; fi ;;
+    'run '*) if [[ $word == -* ]]; then choices='-h --help -s --session --timeout --on-timeout --idle-timeout --tty --isolated --stdin -i --interactive --merge-stderr -C --env --cwd --no-start --json --socket'; else choices=''; fi ;;
     'ls --socket') choices='' ;;
     'ls '*) if [[ $word == -* ]]; then choices='-h --help --names --json --socket'; else choices=''; fi ;;
-    'send --timeout' | 'send --socket') choices='' ;;
-    'send '*) if [[ $word == -* ]]; then choices='-h --help -n --timeout --json --socket'; else choices='AGENTS'; fi ;;
+    'send --keys' | 'send --timeout' | 'send --socket') choices='' ;;
+    'send '*) if [[ $word == -* ]]; then choices='-h --help -n --keys --timeout --json --socket'; else choices='AGENTS'; fi ;;
     'wait --timeout' | 'wait --socket') choices='' ;;
     'wait '*) if [[ $word == -* ]]; then choices='-h --help --timeout --json --socket'; else choices='AGENTS'; fi ;;
     'interrupt --socket') choices='' ;;
     'interrupt '*) if [[ $word == -* ]]; then choices='-h --help --json --socket'; else choices='AGENTS'; fi ;;
-    'jobs --socket') choices='' ;;
-    'jobs '*) if [[ $word == -* ]]; then choices='-h --help --json --socket'; else choices='AGENTS'; fi ;;
+    'jobs --until' | 'jobs --timeout' | 'jobs --socket') choices='' ;;
+    'jobs '*) if [[ $word == -* ]]; then choices='-h --help --wait --until --kill --release --timeout --json --socket'; else choices='AGENTS'; fi ;;
+    'output --stream') choices='stdout stderr' ;;
+    'output --lines' | 'output --grep' | 'output --bytes' | 'output --max-chars' | 'output --socket') choices='' ;;
+    'output '*) if [[ $word == -* ]]; then choices='-h --help --stream --lines --grep --bytes --max-chars --socket'; else choices='AGENTS'; fi ;;
     'restart --socket') choices='' ;;
     'restart '*) if [[ $word == -* ]]; then choices='-h --help --socket'; else choices='AGENTS'; fi ;;
     'kill --socket') choices='' ;;

@@ -45,8 +45,8 @@ function _shtab_shellsession_using
   test "$_shtab_shellsession_cmdpath" = "$argv"
 end
 
-set -g _shtab_shellsession_commands run ls send wait interrupt jobs restart kill attach log status doctor serve stop mcp agent completion
-set -g _shtab_shellsession_opts_with_value --audit --cwd --idle-timeout --idle-ttl --log-file --log-level --max-sessions --model --on-timeout --others --patience --session --socket --timeout -n -s
+set -g _shtab_shellsession_commands run ls send wait interrupt jobs output restart kill attach log status doctor serve stop mcp agent completion
+set -g _shtab_shellsession_opts_with_value --audit --bytes --cwd --env --grep --idle-timeout --idle-ttl --keys --lines --log-file --log-level --max-chars --max-sessions --model --on-timeout --others --patience --session --socket --stream --timeout --until -C -n -s
 
 complete -c shellsession -e
 complete -c shellsession -f
@@ -64,6 +64,8 @@ complete -c shellsession -n '_shtab_shellsession_using run' -l isolated -d 'run 
 complete -c shellsession -n '_shtab_shellsession_using run' -l stdin -d 'pass it this process'"'"'s stdin, read to its end first'
 complete -c shellsession -n '_shtab_shellsession_using run' -s i -l interactive -d 'its stdin is the session'"'"'s terminal'
 complete -c shellsession -n '_shtab_shellsession_using run' -l merge-stderr -d 'write both streams to stdout, in order'
+complete -c shellsession -n '_shtab_shellsession_using run' -s C -xka "(__fish_complete_directories)" -d 'run only this command in DIR'
+complete -c shellsession -n '_shtab_shellsession_using run' -l env -x -d 'an environment variable for this command only'
 complete -c shellsession -n '_shtab_shellsession_using run' -l cwd -xka "(__fish_complete_directories)" -d 'where the session starts, if it is opened now'
 complete -c shellsession -n '_shtab_shellsession_using run' -l no-start -d 'start no daemon if none runs'
 complete -c shellsession -n '_shtab_shellsession_using run' -l json -d 'print the whole result as one JSON object at the end, instead of the output as it arrives'
@@ -77,6 +79,7 @@ complete -c shellsession -n '_shtab_shellsession_using ls' -l socket -xka "(__fi
 complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a send -d 'type into the terminal of a running command'
 complete -c shellsession -n '_shtab_shellsession_using send' -s h -l help -d 'show this help message and exit'
 complete -c shellsession -n '_shtab_shellsession_using send' -s n -d 'do not press Enter after it'
+complete -c shellsession -n '_shtab_shellsession_using send' -l keys -x -d 'keys to press after TEXT, as tmux names them'
 complete -c shellsession -n '_shtab_shellsession_using send' -l timeout -x -d 'wait for the command for at most S seconds'
 complete -c shellsession -n '_shtab_shellsession_using send' -l json -d 'print the whole result as one JSON object'
 complete -c shellsession -n '_shtab_shellsession_using send' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
@@ -94,9 +97,23 @@ complete -c shellsession -n '_shtab_shellsession_using interrupt' -l socket -xka
 complete -c shellsession -n '_shtab_shellsession_using interrupt; and test $_shtab_shellsession_npos -eq 0' -ka "(shellsession ls --names 2>/dev/null)" -d 'whose session'
 complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a jobs -d 'list what earlier commands left running'
 complete -c shellsession -n '_shtab_shellsession_using jobs' -s h -l help -d 'show this help message and exit'
-complete -c shellsession -n '_shtab_shellsession_using jobs' -l json -d 'print a JSON list, with the output of each job since its command returned'
+complete -c shellsession -n '_shtab_shellsession_using jobs' -l wait -d 'first wait until JOB ends'
+complete -c shellsession -n '_shtab_shellsession_using jobs' -l until -x -d 'first wait until the output of JOB matches this regular expression'
+complete -c shellsession -n '_shtab_shellsession_using jobs' -l kill -d 'end JOB and everything below it'
+complete -c shellsession -n '_shtab_shellsession_using jobs' -l release -d 'let JOB outlive the session'
+complete -c shellsession -n '_shtab_shellsession_using jobs' -l timeout -x -d 'wait for at most S seconds'
+complete -c shellsession -n '_shtab_shellsession_using jobs' -l json -d 'print JSON, with the output of each job since its command returned'
 complete -c shellsession -n '_shtab_shellsession_using jobs' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
 complete -c shellsession -n '_shtab_shellsession_using jobs; and test $_shtab_shellsession_npos -eq 0' -ka "(shellsession ls --names 2>/dev/null)" -d 'whose session'
+complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a output -d 'show parts of what a command printed'
+complete -c shellsession -n '_shtab_shellsession_using output' -s h -l help -d 'show this help message and exit'
+complete -c shellsession -n '_shtab_shellsession_using output' -l stream -xka "stdout stderr" -d 'which one'
+complete -c shellsession -n '_shtab_shellsession_using output' -l lines -x -d 'the lines from A to B, counted from 1'
+complete -c shellsession -n '_shtab_shellsession_using output' -l grep -x -d 'only the lines that match a regular expression of Python'
+complete -c shellsession -n '_shtab_shellsession_using output' -l bytes -x -d 'the bytes from A up to B, counted from 0'
+complete -c shellsession -n '_shtab_shellsession_using output' -l max-chars -x -d 'how much to show at most'
+complete -c shellsession -n '_shtab_shellsession_using output' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
+complete -c shellsession -n '_shtab_shellsession_using output; and test $_shtab_shellsession_npos -eq 0' -ka "(shellsession ls --names 2>/dev/null)" -d 'whose session'
 complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a restart -d 'give an agent a fresh bash'
 complete -c shellsession -n '_shtab_shellsession_using restart' -s h -l help -d 'show this help message and exit'
 complete -c shellsession -n '_shtab_shellsession_using restart' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'

@@ -14,6 +14,7 @@ _shtab_shellsession_commands() {
     log:'show who ran what, and how it ended'
     ls:'list the agents and what they run'
     mcp:'serve a session'"'"'s verbs to MCP clients over stdio'
+    output:'show parts of what a command printed'
     restart:'give an agent a fresh bash'
     run:'run a command in an agent'"'"'s session'
     send:'type into the terminal of a running command'
@@ -82,9 +83,15 @@ _shtab_shellsession_interrupt_defaults_added=0
 
 _shtab_shellsession_jobs_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--json[print a JSON list, with the output of each job since its command returned]"
+  "--wait[first wait until JOB ends]"
+  "--until[first wait until the output of JOB matches this regular expression]:RE:"
+  "--kill[end JOB and everything below it]"
+  "--release[let JOB outlive the session]"
+  "--timeout[wait for at most S seconds]:S:"
+  "--json[print JSON, with the output of each job since its command returned]"
   "--socket[the daemon\'s socket]:PATH:_files"
   ":whose session:_shellsession_agents"
+  ":the id of one job, as the list shows it:"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -133,6 +140,21 @@ _shtab_shellsession_mcp_options=(
 # guard to ensure default positional specs are added only once per session
 _shtab_shellsession_mcp_defaults_added=0
 
+_shtab_shellsession_output_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--stream[which one]:stream:(stdout stderr)"
+  "--lines[the lines from A to B, counted from 1]:A:B:"
+  "--grep[only the lines that match a regular expression of Python]:RE:"
+  "--bytes[the bytes from A up to B, counted from 0]:A:B:"
+  "--max-chars[how much to show at most]:N:"
+  "--socket[the daemon\'s socket]:PATH:_files"
+  ":whose session:_shellsession_agents"
+  ":of a result:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_shellsession_output_defaults_added=0
+
 _shtab_shellsession_restart_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--socket[the daemon\'s socket]:PATH:_files"
@@ -153,6 +175,8 @@ _shtab_shellsession_run_options=(
   "--stdin[pass it this process\'s stdin, read to its end first]"
   {-i,--interactive}"[its stdin is the session\'s terminal]"
   "--merge-stderr[write both streams to stdout, in order]"
+  "-C[run only this command in DIR]:DIR:_files -/"
+  "*--env[an environment variable for this command only]:NAME=VALUE:"
   "--cwd[where the session starts, if it is opened now]:DIR:_files -/"
   "--no-start[start no daemon if none runs]"
   "--json[print the whole result as one JSON object at the end, instead of the output as it arrives]"
@@ -166,6 +190,7 @@ _shtab_shellsession_run_defaults_added=0
 _shtab_shellsession_send_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "-n[do not press Enter after it]"
+  "--keys[keys to press after TEXT, as tmux names them]:NAMES:"
   "--timeout[wait for the command for at most S seconds]:S:"
   "--json[print the whole result as one JSON object]"
   "--socket[the daemon\'s socket]:PATH:_files"
@@ -248,6 +273,7 @@ _shtab_shellsession() {
         log) _arguments -C -s -S $_shtab_shellsession_log_options ;;
         ls) _arguments -C -s -S $_shtab_shellsession_ls_options ;;
         mcp) _arguments -C -s -S $_shtab_shellsession_mcp_options ;;
+        output) _arguments -C -s -S $_shtab_shellsession_output_options ;;
         restart) _arguments -C -s -S $_shtab_shellsession_restart_options ;;
         run) _arguments -C -s -S $_shtab_shellsession_run_options ;;
         send) _arguments -C -s -S $_shtab_shellsession_send_options ;;

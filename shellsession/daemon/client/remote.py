@@ -43,7 +43,19 @@ from ...models import (
     command_bytes,
 )
 from ...observe import Observer, Observers
-from ...options import SessionOptions, absolute, bash_of, check_options, check_policy, check_size, commands_of, place_of
+from ...options import (
+    SessionOptions,
+    absolute,
+    bash_of,
+    check_options,
+    check_policy,
+    check_size,
+    commands_of,
+    defaults_of,
+    place_of,
+    scope_of,
+)
+from ...paging import Piece, Query, page
 from ...redact import Redact, redact_data, redact_from
 from ...signatures import AnyJob, AnySession, Command, RunOptions, Seconds, fed
 from ..protocol.endpoint import socket_path
@@ -93,6 +105,7 @@ def opening(
     extra_env: Mapping[str, str] | None = None,
     limits: Limits | None = None,
     startup: Iterable[str | bytes] = (),
+    shutdown: Iterable[str | bytes] = (),
     sandbox: Sandbox | None = None,
     policy: Policy | None = None,
     redact: Redact = False,
@@ -108,15 +121,19 @@ def opening(
         raise TypeError(f"a session has no option {', '.join(sorted(unknown))}")
     check_options(env, extra_env, options.get("agent_env", True), options.get("size", (200, 50)))
     check_flag("check_startup", options.get("check_startup", True))
-    defaults = {name: options[name] for name in ("timeout", "on_timeout", "tty") if name in options}
-    Request(b"", limits=Limits() if limits is None else limits, **defaults)  # raises for values that Session refuses
+    defaults = defaults_of(options, Limits() if limits is None else limits)  # raises for values that Session refuses
     if "bash" in options:  # found on the client's PATH, not the daemon's
         from shutil import which  # 5 ms, and rarely needed
 
         bash = bash_of(options["bash"])
         options["bash"] = _path(which(bash) or bash)
     place = place_of(cwd)
-    fields = {**process_state(), "startup": [wire_text(text) for text in commands_of(startup)], **options}
+    fields = {**process_state(), **options}
+    for name, commands in (("startup", startup), ("shutdown", shutdown)):
+        if texts := commands_of(name, commands):
+            fields[name] = [wire_text(text) for text in texts]
+    if defaults.stdin is TTY:
+        fields["stdin"] = "tty"
     if place is not None:
         fields |= {"cwd": _path(place), "cwd_named": True}
     if env is not None:
@@ -423,13 +440,14 @@ class Remote(AnySession[PreparedRun]):
         if self._streams and any(stream.active and pieces() is not None for pieces, stream in self._streams):
             raise SessionBusy(STILL_RUNS)
         fields, text = dict[str, Any](given), command_bytes(command)
-        stdin, on_output = fields.pop("stdin", None), fields.pop("on_output", None)
-        data = () if stdin is None or stdin is TTY else (fed(stdin),)
+        stdin, on_output = fields.pop("stdin", ...), fields.pop("on_output", None)
+        data = () if stdin in (..., None, TTY) else (fed(stdin),)
+        fields |= scope_of(given)
         Request(text, on_output=on_output, **fields)  # raises for invalid values
         if "limits" in fields:
             fields["limits"] = limits_fields(fields["limits"])
-        if stdin is not None:
-            fields["stdin"] = "tty" if stdin is TTY else "bytes"
+        if stdin is not ...:
+            fields["stdin"] = "bytes" if data else "null" if stdin is None else "tty"
         flags = {"live": on_output is not None, "tell": self.on_wait is not None}
         fields |= {name: True for name, is_set in flags.items() if is_set}
         return self._message("run", text, *data, **fields), on_output
@@ -494,18 +512,40 @@ class Remote(AnySession[PreparedRun]):
 
     # -- the other verbs
 
+    def _page(self, query: Query) -> Any:
+        return self._backend.give(self._read(query))
+
+    async def _read(self, query: Query) -> str:
+        """Return the text of a page. It is searched here: a bad pattern holds up nobody else."""
+        pages, output = page(query), query.id
+        wanted = next(pages)
+        while True:
+            begin, size = wanted
+            request = self._message("read_output", output=output, stream=query.stream, begin=begin, size=size)
+            header, parts = await self._ask(request)
+            output, data = field(header, "output", str), only_part(parts)
+            try:
+                wanted = pages.send(Piece(output, data, field(header, "kept", int), field(header, "size", int)))
+            except StopIteration as end:
+                text: str = end.value
+                return text
+
     async def _send_only(self, request: Message) -> None:
         await self._ask(request)
 
     async def _result(self, request: Message, on_output: OnOutput | None = None) -> Result:
         return self._take_result(await self._ask(request, on_output))
 
-    async def _wait(self, verb: str, timeout: Seconds, *parts: bytes) -> Result:
-        """Carry out ``wait`` or ``send``, which also types its part."""
-        return await self._result(self._wait_message(verb, timeout, *parts), self._on_output)
+    async def _wait(self, verb: str, timeout: Seconds, idle: Seconds = ..., *parts: bytes, **given: object) -> Result:
+        """Carry out ``wait`` or ``send``, which also types its part. ``given``: other fields of the request."""
+        if idle is not ...:
+            check_seconds("idle_timeout", idle)
+            given["idle_timeout"] = idle
+        return await self._result(self._wait_message(verb, timeout, *parts, **given), self._on_output)
 
-    def _wait_message(self, verb: str, timeout: Seconds, *parts: bytes) -> Message:
-        fields: dict[str, object] = {"live": True} if self._on_output is not None else {}
+    def _wait_message(self, verb: str, timeout: Seconds, *parts: bytes, **fields: object) -> Message:
+        if self._on_output is not None:
+            fields["live"] = True
         if verb == "send" and self.on_wait is not None:  # ``wait`` never queues
             fields["tell"] = True
         if timeout is not ...:

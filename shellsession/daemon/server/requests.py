@@ -104,8 +104,12 @@ class Open(OfAgent):
     on_timeout: OnTimeout = "interrupt"
     tty: bool = True
     limits: LimitsFields | None = None
+    idle_timeout: float | None = None
+    stdin: Literal["tty"] | None = None
+    merge_stderr: bool = False
     startup: list[str] = []
     check_startup: bool = True
+    shutdown: list[str] = []
     size: Annotated[list[int], Field(min_length=2, max_length=2)] = [200, 50]
     bash: str = "bash"
     sandbox: SandboxFields | None = None
@@ -142,11 +146,13 @@ def _with_options(kind: type[RunT]) -> type[RunT]:
 class Run(OfAgent):
     """``Session.run``. Parts: the command and, with ``stdin="bytes"``, the input. Options have the session's defaults.
 
+    ``stdin="null"`` is /dev/null.
+
     ``live``: send output as events as well. ``tell``: after a second in the queue, send the reason as an event.
     """
 
     verb: Literal["run"]
-    stdin: Literal["tty", "bytes"] | None = None
+    stdin: Literal["tty", "bytes", "null"] | None = None
     limits: LimitsFields | None = None
     live: bool = False
     tell: bool = False
@@ -155,7 +161,7 @@ class Run(OfAgent):
         """The options that were sent, as ``run`` takes them. ``data``: the part with the input."""
         options = {name: getattr(self, name) for name in self.model_fields_set.intersection(models.OPTIONS)}
         if self.stdin is not None:
-            options["stdin"] = TTY if self.stdin == "tty" else data
+            options["stdin"] = {"tty": TTY, "bytes": data, "null": None}[self.stdin]
         if self.limits is not None:
             options["limits"] = self.limits.made()
         return options_given(options)
@@ -172,6 +178,8 @@ class Wait(OfCommand):
 
     verb: Literal["wait"]
     timeout: float | None = None
+    idle_timeout: float | None = None
+    until: str | None = None
     live: bool = False
     so_far: bool = False
 
@@ -187,6 +195,8 @@ class Send(OfCommand):
 
     verb: Literal["send"]
     timeout: float | None = None
+    idle_timeout: float | None = None
+    keys: list[str] = []
     live: bool = False
     tell: bool = False
     so_far: bool = False
@@ -236,6 +246,16 @@ class JobOutput(OfAgent):
     verb: Literal["job_output"]
     job: JobId
     name: Literal["stdout", "stderr", "terminal", "before"]
+
+
+class ReadOutput(OfAgent):
+    """Some bytes of a kept output, for ``Session.read_output``. ``output``: its id; "" is the latest that has any."""
+
+    verb: Literal["read_output"]
+    output: Annotated[str, Field(max_length=ID_MAX)]
+    stream: Literal["stdout", "stderr"]
+    begin: Annotated[int, Field(ge=0)]
+    size: Annotated[int, Field(ge=0)]
 
 
 class KillJob(OfAgent):

@@ -38,7 +38,7 @@ from ...errors import (
     SessionClosed,
     ShellSessionError,
 )
-from ...models import Result, Stream
+from ...models import TTY, Result, Stream
 from ...policy.secrets import Secrets
 from ...redact import redact_from
 from ..protocol.wire import encode
@@ -129,8 +129,12 @@ class Sessions:
             on_timeout=request.on_timeout,
             tty=request.tty,
             limits=None if request.limits is None else request.limits.made(),
+            idle_timeout=request.idle_timeout,
+            stdin=None if request.stdin is None else TTY,
+            merge_stderr=request.merge_stderr,
             startup=request.startup,
             check_startup=request.check_startup,
+            shutdown=request.shutdown,
             size=(request.size[0], request.size[1]),
             bash=request.bash,
             sandbox=sandbox,
@@ -184,6 +188,10 @@ def _safety_of(request: requests.Open) -> tuple[Sandbox | None, Policy | None, b
     return sandbox, policy, redact_from(request.redact)
 
 
+def _is_same(one: str, other: str | None) -> bool:
+    return other is not None and os.path.realpath(one) == os.path.realpath(other)
+
+
 def _check_same(request: requests.Open, options: Options) -> None:
     """Raise AlreadyOpen unless a session with these options is what the request names."""
     sandbox, policy, redact = _safety_of(request)
@@ -192,9 +200,12 @@ def _check_same(request: requests.Open, options: Options) -> None:
         ("sandbox", sandbox not in (None, options.sandbox), "which is not confined by this sandbox"),
         ("policy", policy not in (None, options.policy), "which does not have this policy"),
         ("redact", redact not in (False, options.redact), "which does not redact these secrets"),
-        ("cwd", request.cwd != options.cwd, f"which was opened in {options.cwd}"),
+        (
+            "cwd",
+            "cwd" in request.exact and not _is_same(request.cwd, options.cwd),
+            f"which was opened in {options.cwd}",
+        ),
         ("extra_env", not (request.extra_env or {}).items() <= variables, "which was opened without these variables"),
-        ("timeout", request.timeout != options.timeout, "which has another time limit"),
         ("limits", limits is not None and limits.made() != options.limits, "which has other limits of output"),
     ):
         if differs and (name in _ALWAYS_SAME or name in request.exact):

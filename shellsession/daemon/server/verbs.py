@@ -28,6 +28,7 @@ from ...errors import (
     ShellSessionError,
     ShellUnavailable,
 )
+from ...keys import check_keys
 from ...models import Result, Stream, check_seconds
 from ..protocol.messages import closed_meanwhile, from_result, to_part
 from ..protocol.wire import PARTS_MAX
@@ -141,7 +142,8 @@ async def _wait_until(shared: SharedSession, incoming: Incoming, until: float | 
         if incoming.request.so_far and (call := shared.engine.handed_back) is not None:
             _send_so_far(call, incoming.listener)
         left = None if until is None else max(0.001, until - time.monotonic())
-        return await _wait_in_session(shared, incoming, shared.session.wait(left))
+        options = incoming.request.model_dump(include={"idle_timeout", "until"}, exclude_unset=True)
+        return await _wait_in_session(shared, incoming, shared.session.wait(left, **options))
 
 
 async def _shared_end(shared: SharedSession, incoming: Incoming, until: float | None) -> Answer | None:
@@ -208,13 +210,13 @@ async def _type(shared: SharedSession, incoming: Incoming) -> None:
 
 
 async def _type_text(shared: SharedSession, incoming: Incoming, until: float | None) -> None:
-    text = incoming.part
+    keys = check_keys(getattr(incoming.request, "keys", []))
     incoming.listener.queued = True
     await shared.until_handed_back(until)
     incoming.listener.queued = False
     shared.deliveries.check(incoming.request.command)
     with shared.attending():
-        await shared.type(text, until)
+        await shared.type(shared.engine.typed(incoming.part, keys), until)
 
 
 async def _glimpse(shared: SharedSession, incoming: Incoming) -> Answer:
@@ -274,6 +276,12 @@ async def _job_output(shared: SharedSession, incoming: Incoming) -> Answer:
     return Answer({"value": omitted, "cut": cut}, (output,))
 
 
+async def _read_output(shared: SharedSession, incoming: Incoming) -> Answer:
+    request: requests.ReadOutput = incoming.request
+    piece = shared.session._piece(request.output, request.stream, request.begin, request.size)
+    return Answer({"output": piece.id, "kept": piece.kept, "size": piece.size}, (piece.data,))
+
+
 async def _kill_job(shared: SharedSession, incoming: Incoming) -> Answer:
     return Answer({"value": _job(shared.session, incoming.request.job).kill()})
 
@@ -314,6 +322,7 @@ def _job(session: AsyncSession, name: str) -> SessionJob:
 _WITHOUT_COMMAND: dict[type, Callable[[SharedSession, Incoming], Awaitable[Answer | None]]] = {
     requests.Jobs: _jobs,
     requests.JobOutput: _job_output,
+    requests.ReadOutput: _read_output,
     requests.KillJob: _kill_job,
     requests.ReleaseJob: _release_job,
     requests.Resize: _resize,

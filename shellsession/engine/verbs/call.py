@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import signal
 import sys
 import threading
@@ -23,7 +24,8 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from ...errors import FORKED, InvalidRequest, NotRunning, SessionClosed
 from ...models import TTY, Outcome, Request, Result, Stream as StreamName
-from ...signatures import AnyJob
+from ...signatures import AnyJob, Seconds
+from ..bash.outputs import Outputs
 from ..io.jobs import AsyncJob, Job
 from ..io.output import NO_SPILLS, Capture, Spills
 from ..io.streams import Stream
@@ -329,7 +331,7 @@ def remembered(jobs: Sequence[SessionJob]) -> list[SessionJob]:
 T = TypeVar("T")
 NOBODY: Final[Mapping[int, int]] = MappingProxyType({})
 
-# How many bytes of output are kept for the next expect.
+# How many bytes of output are kept for the next expect or ``until``.
 _UNSEEN_MAX: Final = 1 << 18
 # How many bytes are kept for the consumer of a command that is being ended: the last contents of its pipes. They are
 # read in any case, and the consumer takes nothing meanwhile.
@@ -400,11 +402,16 @@ class Call:
     has_output = False
     own_stdout_closed = False  # bash has closed its own stdout
     dialogue: Dialogue | None = None
+    idle_timeout_now: Seconds = ...  # the idle limit of the present ``wait`` or ``send``; ... is that of the request
+    application_keys = False  # the program has switched the cursor keys of the terminal
+    id = ""  # of its results; "" for a startup command
+    outputs: Outputs | None = None  # keeps its output for ``read_output``
     finder = _Made(lambda call: MarkFinder(call.nonce, call.prompt))
     stdout = _Made(lambda call: call.fresh_capture("stdout"))
     stderr = _Made(lambda call: call.fresh_capture("stderr"))
     own_output = _Made(lambda call: call.fresh_capture())  # what was printed on bash's own stdout
-    unseen = _Made(lambda call: bytearray())  # output that no expect has seen
+    unseen = _Made(lambda call: bytearray())  # output that no expect, and no ``until`` of a wait, has seen
+    record = _Made(lambda call: call.outputs.begin(call.id) if call.outputs is not None else None)
 
     def __init__(
         self,
@@ -432,9 +439,14 @@ class Call:
         self.look_at = started + self.look_every
 
     @property
+    def idle_timeout(self) -> float | None:
+        """After how many seconds without output its call returns, or None."""
+        return self.request.idle_timeout if self.idle_timeout_now is ... else self.idle_timeout_now
+
+    @property
     def idle_at(self) -> float:
         """The moment at which its idle limit passes, if it prints nothing more."""
-        idle = self.request.idle_timeout
+        idle = self.idle_timeout
         return math.inf if idle is None or self.paused else max(self.last_output, self.attended_from) + idle
 
     def typed_as(self, typed: Typed) -> None:
@@ -450,13 +462,38 @@ class Call:
         """Add output."""
         self.last_output = now
         (self.stdout if name == "stdout" else self.stderr).feed(data)
+        if self.record is not None:
+            self.record.feed(name, data)
         self.has_output = True
         if self.pieces is not None and self._room_for_pieces(data):
             self.pieces.append((name, data))
-        if self.terminal:
+        if self.terminal or self.request.on_timeout == "yield":
             self.unseen += data
             del self.unseen[:-_UNSEEN_MAX]
+        if self.terminal and (on := data.rfind(b"\x1b[?1h")) != (off := data.rfind(b"\x1b[?1l")):
+            self.application_keys = on > off
         self.call_back(name, data)
+
+    @property
+    def printed(self) -> int:
+        """How many bytes it has printed so far."""
+        return self.stdout.total + self.stderr.total
+
+    def sees(self, pattern: re.Pattern[str]) -> bool:
+        """Return whether the output matches that no expect has seen. What comes after the match stays unseen."""
+        text = self.unseen.decode("utf-8", "surrogateescape")
+        if (found := pattern.search(text)) is None:
+            return False
+        del self.unseen[: len(text[: found.end()].encode("utf-8", "surrogateescape"))]
+        return True
+
+    def keeps_output(self, final: bool) -> bool:
+        """Return whether ``read_output`` can show its output. ``final``: the command has ended."""
+        if (record := self.record) is None:
+            return True
+        if final:
+            record.end()
+        return not record.lost
 
     def call_back(self, name: StreamName, data: bytes) -> None:
         """Call its callback, if it has one."""
@@ -502,6 +539,8 @@ class Call:
     def end(self, result: Result) -> None:
         """Note that it has ended, with this result."""
         self.delivery.end(result)
+        if not self.terminal and self.unseen:
+            self.unseen.clear()
         if self.request.stdin or self.request.on_output is not None:
             self.release()
 

@@ -16,6 +16,7 @@ from ...errors import FORKED, IS_CLOSED, NotRunning, SessionClosed, ShellUnavail
 from ...models import Request, Result, State
 from ...observe import Observers
 from ...options import Options
+from ..bash.outputs import Outputs
 from ..bash.shell import Shell
 from ..bash.spawn import environment
 from ..io.drainer import DRAINER
@@ -49,6 +50,8 @@ class Core:
         self.is_parents = False  # this process is a forked child of the host: everything belongs to its parent
         self.parents_shell: Shell | None = None
         self.last: Call | None = None  # the command begun last
+        self.outputs = Outputs()
+        self._begun = 0  # commands so far
         self.lost: Delivery | None = None  # of the command that cost the last shell, until the next command begins
         self.unread = b""  # input that was typed for the last command, and that it did not read
         self.jobs: list[SessionJob] = []
@@ -91,6 +94,7 @@ class Core:
         self.debugging = False  # such a command may have set a DEBUG trap
         self.functions_trap = False  # `set -T` is on: a function of ours would run the user's RETURN trap
         self.named: set[int] = set()  # descriptors that an `exec` has named; a function may use them later
+        self.scope = b""  # the line that restores the directory and variables of before the command (see ``scope``)
 
     # -- from any thread, and from callbacks
 
@@ -175,6 +179,12 @@ class Core:
             reader.read_on()
 
     # -- small things
+
+    def name(self, call: Call) -> Call:
+        """Give a new command its id, and have its output kept. Returns the command."""
+        self._begun = number = self._begun + 1
+        call.id, call.outputs = f"c{number}", self.outputs
+        return call
 
     def note_traps(self, request: Request) -> None:
         """Note whether the command may set traps. Those of a subshell end with it."""

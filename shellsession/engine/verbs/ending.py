@@ -17,7 +17,7 @@ from ..io.threads import Steps, Wait
 from ..kernel import proc
 from ..kernel.signals import kill, signals_deferred
 from ..wire import GUARDS, is_blank, repeated
-from . import collect
+from . import collect, scope
 from .call import Call, remembered
 from .collect import DEAD, MARK
 from .core import Core
@@ -113,6 +113,13 @@ def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
         engine.prompt_speaks = yield from _prompt_speaks(engine, shell)
     elif call.ending is None or echoes:  # otherwise the noise is about the interrupt and our own questions
         engine.prompt_speaks = echoes or noise
+    if engine.scope:
+        left = yield from scope.leave(engine, shell)
+        if left.fault:
+            call.reason += "; " * bool(call.reason) + f"cwd= or env= could not be undone: {left.fault}"
+        if left.mark is None:
+            return (yield from retire(engine, call, mark))
+        mark = mark._replace(cwd=left.mark.cwd)
     shell.busy = b""  # only now: if a callback raises, no output may be left for the next command
     if call.terminal:
         engine.unread = shell.keyboard.reset()
