@@ -137,7 +137,8 @@ def main(typed: Sequence[str]) -> int:
         if args.confirm:
             from .terminal import confirm
 
-            flags.asking_policy(args, confirm).check(Request(script), agent, os.path.join(session.cwd, args.cwd or ""))
+            place = session.cwd if args.cwd is None else os.path.join(session.cwd, args.cwd)
+            flags.asking_policy(args, confirm).check(Request(script), agent, place)
         if sys.stderr.isatty():
             session.on_wait = lambda message: results.report_waiting(agent, message)
         relay = OutputRelay()
