@@ -63,8 +63,9 @@ def test_a_call_gets_no_more_of_the_environment_than_the_session(
         "a daemon": lambda: connect("enclosed", daemon.socket, False, **options),
     }[where]
     with made() as session:
-        for tool in (spec, phoenix):
-            bash = tool.tool(session, agent="a") if where == "agents" else tool.tool(session)
+        for tool, persistent in ((spec, False), (phoenix, False), (spec, True)):
+            name = {"agent": f"{tool.__name__} {persistent}"} if where == "agents" else {}
+            bash = tool.tool(session, **name, persistent=persistent)
             for _ in range(2):
                 said = str(bash({"command": "echo ${API_KEY-none} $AWS_REGION $MORE ${PAGER-}${GIT_EDITOR-}"}))
                 assert "none here more" in said
