@@ -20,8 +20,9 @@ EXAMPLES: Final = (
     ("shellsession mcp --deny 'git push' --allow ls --allow cat --confirm", "ask the user about other commands"),
     ("shellsession mcp -s builder", "over the session of agent builder, which you can `attach` to"),
 )
-_SESSION: Final = f"""\
-Without -s they make the session of this server. With -s: {flags.NEW_SESSION[0].lower()}{flags.NEW_SESSION[1:]}"""
+_SESSION: Final = """\
+They make the session of this server. With -s they make the agent's; if that is open already with other options, the
+server does not start (already_open)."""
 _RULES: Final = """\
 The session holds them; with -s the daemon does, for every client of the agent. They need the extra "policy"."""
 _DESCRIPTION: Final = """\
