@@ -111,7 +111,7 @@ def _policy(deny: list[str] | None, allow: list[str] | None, **others: Any) -> P
 
 
 def _sandbox(args: argparse.Namespace) -> Sandbox | None:
-    given = {name: value for name in _OF_SANDBOX if (value := getattr(args, name)) not in (None, False)}
+    given = {name: value for name in _OF_SANDBOX if (value := getattr(args, name)) is not None and value is not False}
     if not args.sandbox:
         if given:
             raise InvalidRequest(f"--{next(iter(given)).replace('_', '-')} belongs to a sandbox: add --sandbox")
