@@ -29,6 +29,7 @@ from .toolbox import (
     PROGRESS,
     Bytes,
     Command,
+    Enter,
     Interactive,
     JobId,
     JobPatience,
@@ -137,8 +138,8 @@ def server(toolbox: Toolbox, asking: Policy | None = None) -> MCPServer:
     mcp_server.tool(description=inspect.getdoc(toolbox.bash), annotations=destructive, structured_output=False)(bash)
 
     @mcp_server.tool(description=inspect.getdoc(toolbox.send), annotations=destructive, structured_output=False)
-    async def send(context: Context, text: TextToType = "", keys: Keys = None) -> str:
-        return await _answer(toolbox.send(text, keys), context)
+    async def send(context: Context, text: TextToType = "", keys: Keys = None, enter: Enter = True) -> str:
+        return await _answer(toolbox.send(text, keys, enter), context)
 
     @mcp_server.tool(description=inspect.getdoc(toolbox.wait), annotations=read_only, structured_output=False)
     async def wait(context: Context, seconds: Patience = None) -> str:

@@ -25,14 +25,15 @@ _ERROR = "Error executing tool bash: refused by policy: "
 
 
 class Talk:
-    """A client of one server, and the seconds of progress that it was told of."""
+    """A client of one server, and the progress that it was told of: seconds and last lines of output."""
 
     def __init__(self, client: Any) -> None:
-        self.client, self.progress = client, list[float]()
+        self.client, self.progress, self.lines = client, list[float](), list[str | None]()
 
     async def call(self, name: str, **arguments: object) -> tuple[str, bool]:
         async def tell(progress: float, total: float | None, message: str | None) -> None:
             self.progress.append(progress)
+            self.lines.append(message)
 
         result = await self.client.call_tool(name, arguments, progress_callback=tell)
         return "\n".join(part.text for part in result.content), bool(result.is_error)
@@ -121,10 +122,12 @@ def test_progress_is_reported_while_a_call_waits(tmp_path: Path) -> None:
         server = StdioServerParameters(command=sys.executable, args=["-c", program], env=dict(os.environ))
         async with Client(stdio_client(server)) as client:
             talk = Talk(client)
-            call = asyncio.create_task(talk.call("bash", command=f"read x <{fifo}; echo done"))
+            command = f"echo compiled 1; echo compiled 2; read x <{fifo}; echo done"
+            call = asyncio.create_task(talk.call("bash", command=command))
             await asyncio.to_thread(wait_until, lambda: len(talk.progress) > 2, "some words of progress")
             await asyncio.to_thread(fifo.write_text, "go\n")
-            assert (await call)[0] == "done"
+            assert (await call)[0] == "compiled 1\ncompiled 2\ndone"
+            assert set(talk.lines) == {"compiled 2"}
             assert 0.1 <= talk.progress[0] < talk.progress[1] < talk.progress[2]
 
     asyncio.run(main())
@@ -225,7 +228,11 @@ def test_a_named_agents_session_is_the_daemons(tmp_path: Path) -> None:
         with connect("builder", socket=socket) as session:
             session.close()
         for verb, arguments, said in (
-            ("bash", {"command": "echo $word"}, "closed meanwhile"),
+            (
+                "bash",
+                {"command": "echo $word"},
+                "closed meanwhile: its directory, variables and jobs are lost; call again",
+            ),
             ("bash", {"command": "echo [$word]"}, "[]"),
         ):
             assert said in str(await talk.call(verb, **arguments))
