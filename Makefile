@@ -13,6 +13,7 @@ VENV := .venv
 # What a peer of the benchmarks pulls in (plugins, other versions) must never enter a test run.
 BENCH_VENV := .venv-bench
 SDK_VENV := .venv-integrations
+DOCS_VENV := .venv-docs
 PACKAGE_VENV := .venv-package
 BIN := $(VENV)/bin
 INSTALL := -m pip install --quiet --disable-pip-version-check
@@ -26,7 +27,7 @@ SIDE_BY_SIDE := --numprocesses $(shell echo $$(($$(nproc) + 4))) --dist loadfile
 # The tests start hundreds of interpreters, and each of them would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-integrations package generated check bench clean
+.PHONY: help demo test test-integrations package docs generated check bench picture clean
 
 help:  ## say what there is
 	@echo "usage: make TARGET"
@@ -49,7 +50,7 @@ package: $(PACKAGE_VENV)/.installed-package  ## build dist/, and try the wheel a
 	@$(PACKAGE_VENV)/bin/python -m pytest -q --noconftest tests/package
 
 generated: $(VENV)/.installed-dev  ## make the completion scripts and the man page anew
-	@$(BIN)/python -m tools.generate
+	@$(BIN)/python -m docs.generate
 
 check: $(VENV)/.installed-dev  ## ruff, mypy --strict, who imports whom, who may do what, and how long sentences are
 	@$(BIN)/python -m ruff check --output-format concise .
@@ -60,9 +61,16 @@ check: $(VENV)/.installed-dev  ## ruff, mypy --strict, who imports whom, who may
 bench: $(BENCH_VENV)/.installed-bench  ## measure against the floor and the peers (BENCH=--quick for a taste)
 	@$(BENCH_VENV)/bin/python -m benchmarks.bench $(BENCH)
 
+picture: $(BENCH_VENV)/.installed-bench  ## draw the README's picture from a real run of the demo
+	@$(BENCH_VENV)/bin/python -m benchmarks.picture
+
+docs: $(DOCS_VENV)/.installed-docs  ## build the site of docs/ in build/site, with every link checked
+	@NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/python -m mkdocs build --strict --clean
+
 clean:  ## remove what these targets made
-	@rm -rf $(VENV) $(BENCH_VENV) $(SDK_VENV) $(PACKAGE_VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	@find shellsession tests benchmarks tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	@rm -rf $(VENV) $(BENCH_VENV) $(SDK_VENV) $(DOCS_VENV) $(PACKAGE_VENV)
+	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@find shellsession tests benchmarks docs examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # A stamp is written last, so an interrupted installation is done again.
 %/.made:
@@ -92,6 +100,10 @@ clean:  ## remove what these targets made
 
 %/.installed-integrations: pyproject.toml %/.made
 	@$*/bin/python $(INSTALL) --editable '.[dev,integrations]'
+	@touch $@
+
+%/.installed-docs: pyproject.toml %/.made
+	@$*/bin/python $(INSTALL) --editable '.[docs]'
 	@touch $@
 
 # Not the package itself: its tests install the wheel in an environment of their own.

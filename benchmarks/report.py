@@ -1,4 +1,4 @@
-"""The table and the chart: printed, written beside this file, and copied into the README."""
+"""The table and the chart: printed, written beside this file, and copied into the pages that quote figures."""
 
 import re
 from collections.abc import Sequence
@@ -9,7 +9,6 @@ from benchmarks.machine import describe
 from benchmarks.measure import Contender, Row
 
 HERE = Path(__file__).parent
-README = HERE.parent / "README.md"
 MEASURED = re.compile(r"(?<=<!-- measured -->\n)[^\n]*\n(?P<said>.*?)(?=<!-- /measured -->)", re.DOTALL)
 HEADER = ("what", "ours", "against", "ratio", "bar", "holds")
 PEER_HEADER = (
@@ -61,21 +60,40 @@ def _peer(one: Contender) -> tuple[str, ...]:
 
 def write(report: str, contenders: Sequence[Contender]) -> None:
     (HERE / "results.md").write_text(report, encoding="utf-8")
-    README.write_text(quoted(README.read_text(encoding="utf-8"), report), encoding="utf-8")
+    for page in pages():
+        page.write_text(quoted(page.read_text(encoding="utf-8"), report), encoding="utf-8")
     if contenders:
         chart(contenders, HERE / "results.svg")
 
 
-def quoted(readme: str, report: str) -> str:
-    """The README with the figures of this report. The first cell of each of its table lines says which line it is."""
-    lines = {cells[0]: f"| {' | '.join(cells)} |" for cells in map(_cells, report.splitlines()) if len(cells) > 1}
+def pages() -> list[Path]:
+    """The pages that quote figures: those with a place for them."""
+    written = [HERE.parent / "README.md", *sorted((HERE.parent / "docs").rglob("*.md"))]
+    return [page for page in written if MEASURED.search(page.read_text(encoding="utf-8"))]
+
+
+def quoted(page: str, report: str) -> str:
+    """The page with the figures of this report. A table there may have fewer lines and columns than the report's."""
+    header, rows = list[str](), dict[str, dict[str, str]]()
+    for cells in map(_cells, report.splitlines()):
+        if cells[0] in (HEADER[0], PEER_HEADER[0]):
+            header = cells
+        elif len(cells) == len(header):
+            rows[cells[0]] = dict(zip(header, cells, strict=True))
     machine = report.split("\n\n")[1]
 
     def fresh(found: re.Match[str]) -> str:
-        said = [lines.get(_cells(line)[0], line) for line in found["said"].splitlines()]
-        return "\n".join((machine, *said, ""))
+        lines, columns = [machine], list[str]()
+        for line in found["said"].splitlines():
+            cells = _cells(line)
+            if cells[0] in (HEADER[0], PEER_HEADER[0]):
+                columns = cells
+            elif (row := rows.get(cells[0])) is not None:
+                line = f"| {' | '.join(row[name] for name in columns)} |"
+            lines.append(line)
+        return "\n".join((*lines, ""))
 
-    return MEASURED.sub(fresh, readme)
+    return MEASURED.sub(fresh, page)
 
 
 def _cells(line: str) -> list[str]:

@@ -58,7 +58,7 @@ STEPS = (
         output=("Ran 4 tests", "OK"),
     ),
     Step(
-        "a command that never ends: after 1 s it is killed, with everything that it started",
+        "a command that never ends: after 1 s it is killed, with all that it started",
         "make soak",
         output=("soaking",),
         status=None,

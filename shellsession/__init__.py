@@ -5,7 +5,7 @@
     Session.run --> Request --> engine.verbs --> [ bash: terminal + FIFOs ] --> engine.wire --> Result
                     (models)    types it           engine.bash owns it          the mark        (models)
 
-The public names, loaded when first used, so that a program pays only for what it uses. What the README does not name
+The public names, loaded when first used, so that a program pays only for what it uses. What the pages do not name
 may change in any release.
 """
 
@@ -23,13 +23,15 @@ if TYPE_CHECKING:
     from .async_session import AsyncSession
     from .daemon.client.async_session import AsyncRemoteSession, aconnect
     from .daemon.client.session import RemoteSession, connect
-    from .engine.verbs.call import Job
+    from .engine.io.jobs import AsyncJob, Job
     from .errors import (
+        AlreadyOpen,
         ContractError,
         DaemonUnavailable,
         InvalidRequest,
         LimitReached,
         NoSuchAgent,
+        NoSuchOutput,
         NotRunning,
         OutcomeUnknown,
         PolicyRefused,
@@ -53,13 +55,15 @@ _HOMES = {
     "daemon.client.session": ("RemoteSession", "connect"),
     "daemon.client.async_session": ("AsyncRemoteSession", "aconnect"),
     "agents": ("AgentInfo", "Agents", "AsyncAgents"),
-    "engine.verbs.call": ("Job",),
+    "engine.io.jobs": ("AsyncJob", "Job"),
     "errors": (
+        "AlreadyOpen",
         "ContractError",
         "DaemonUnavailable",
         "InvalidRequest",
         "LimitReached",
         "NoSuchAgent",
+        "NoSuchOutput",
         "NotRunning",
         "OutcomeUnknown",
         "PolicyRefused",
@@ -85,7 +89,9 @@ __all__ = [
     "TTY",
     "AgentInfo",
     "Agents",
+    "AlreadyOpen",
     "AsyncAgents",
+    "AsyncJob",
     "AsyncRemoteSession",
     "AsyncSession",
     "CommandError",
@@ -98,6 +104,7 @@ __all__ = [
     "LimitReached",
     "Limits",
     "NoSuchAgent",
+    "NoSuchOutput",
     "NotRunning",
     "OutcomeUnknown",
     "Policy",

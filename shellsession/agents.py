@@ -24,6 +24,7 @@ from .engine.io.loop import LoopAlarm, to_its_end
 from .engine.kernel.proc import alive
 from .errors import InvalidRequest, NoSuchAgent, SessionClosed, ShellUnavailable, TooManySessions
 from .models import Result, State, check_seconds
+from .observe import Observer
 from .options import SessionOptions
 from .session import Session
 from .signatures import Command, RunOptions
@@ -176,11 +177,14 @@ class Registry(Generic[S]):
             return []
         return [session for session in self._expiring() if session.idle >= self.idle_ttl]
 
+    def sessions(self) -> list[S]:
+        """All sessions."""
+        with self.lock:
+            return [entry.session for entry in self._entries.values()]
+
     def _expiring(self) -> list[S]:
         """The sessions to which ``idle_ttl`` applies."""
-        with self.lock:
-            sessions = [entry.session for entry in self._entries.values()]
-        return [session for session in sessions if not (self._spares_lasting and session.lasts)]
+        return [session for session in self.sessions() if not (self._spares_lasting and session.lasts)]
 
     def drop_closed(self) -> None:
         with self.lock:
@@ -255,6 +259,7 @@ class _Agents(Generic[S]):
         """
         self._registry: Registry[S] = Registry(max_sessions, idle_ttl)
         self._options = session_options
+        self._observers: tuple[Observer, ...] = ()
         self._kind(**session_options)  # raises for bad options now, not at the first command
         self._set_alarm()
 
@@ -266,9 +271,21 @@ class _Agents(Generic[S]):
         SessionClosed after ``close()``.
         """
         given: SessionOptions = {**self._options, **options}
-        session = self._registry.take(agent, lambda: self._kind(**given))
+        session = self._registry.take(agent, lambda: self._made(agent, given))
         self._schedule_check()
         return session
+
+    def _made(self, agent: object, options: SessionOptions) -> S:
+        session = self._kind(**options)
+        observers = session._engine.observers
+        observers.agent, observers.callbacks = _name(agent), self._observers
+        return session
+
+    def _observe(self, observer: Observer) -> None:
+        """Call ``observer`` for each command of all sessions that ends from now on."""
+        self._observers += (observer,)
+        for session in self._registry.sessions():
+            session._observe(observer)
 
     def list(self) -> list[AgentInfo]:
         """The state of every agent that has a session."""

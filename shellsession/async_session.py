@@ -10,23 +10,26 @@ import os
 import time
 import weakref
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from .base import CALLBACK_RUNS, LOOK_PATIENCE, Base
 from .engine.io.loop import LoopDrainer, LoopPoller, LoopWaiter, adrive, ends_by, to_its_end
-from .engine.io.threads import Steps, T
+from .engine.io.threads import Steps, T, drive
+from .engine.verbs.call import LoopJob
 from .engine.verbs.engine import RestartPending
 from .engine.verbs.expect import expect, late
 from .errors import ANOTHER_LOOP, CLOSED, ENDED, IN_CALLBACK, NOT_YOURS, RESTARTED, NotRunning, SessionBusy
+from .keys import check_keys
 from .models import OnOutput, Request, Result, Stream, to_bytes
-from .signatures import LoopSession, Seconds, Text
+from .paging import Query
+from .signatures import LoopSession, Seconds, Text, check_idle, pattern_of
 
 if TYPE_CHECKING:
     import asyncio
 
-    from .engine.verbs.call import Call
+    from .engine.verbs.call import Call, SessionJob
     from .engine.verbs.engine import Engine
     from .policy.rules import Policy
 
@@ -225,6 +228,7 @@ class AsyncSession(Base, LoopSession[Request]):
         # the session.
         self._taker: Callable[[], Outlet | None] = lambda: None
         self._engine.reader = self._drainer
+        self._engine.job_kind = LoopJob
         self._engine.forget_fd = self._poller.forget
         self._engine.on_close = self._poller.forget_all
 
@@ -382,19 +386,27 @@ class AsyncSession(Base, LoopSession[Request]):
                 else:
                     await self._do(engine.drop(call))
 
-    async def wait(self, timeout: Seconds = ...) -> Result:
+    async def wait(self, timeout: Seconds = ..., *, idle_timeout: Seconds = ..., until: str | None = None) -> Result:
         """Wait until the running command ends or waits for input, or until ``timeout`` seconds have passed.
 
         The default is the session's ``timeout``; None is no limit. The Result has the output since the previous one.
+
+        * ``idle_timeout``: also return when the command has printed nothing for so many seconds (``outcome="idle"``).
+          The default is what the command was run with; None is no limit.
+        * ``until``: also return when the output matches this regular expression (``outcome="running"``). The search
+          begins where the command began, or behind the last match, and covers the last 256 KiB of both streams.
+
         The ``timeout`` ends only the waiting, not the command. Cancelling the task ends the command.
 
         If another task is in ``run`` or ``wait`` for the command, both tasks get its result. Raises NotRunning if no
         command runs.
         """
-        engine, until = self._mine(), self._until(timeout)
-        if (shared := await self._join_running(until)) is not None:
+        engine, moment = self._mine(), self._until(timeout)
+        check_idle(idle_timeout)
+        pattern = pattern_of(until)
+        if (shared := await self._join_running(moment)) is not None:
             return shared
-        return await self._result_of(engine.wait(until), until)
+        return await self._result_of(engine.wait(moment, idle_timeout, pattern), moment)
 
     async def poll(self) -> Result:
         """Return what the running command has printed since the previous result, without waiting.
@@ -406,15 +418,21 @@ class AsyncSession(Base, LoopSession[Request]):
             return shared
         return await self._result_of(engine.poll(), time.monotonic() + LOOK_PATIENCE)
 
-    async def send(self, text: Text, timeout: Seconds = ...) -> Result:
+    async def send(
+        self, text: Text = "", timeout: Seconds = ..., *, keys: Sequence[str] = (), idle_timeout: Seconds = ...
+    ) -> Result:
         """Type into the running command's terminal (Enter is \"\\n\"), then wait on the command as ``wait`` does.
+
+        ``keys``: keys by name to type after the text, as tmux names them: ``["C-c", "Up", "Enter", "F1"]``.
 
         Raises InvalidRequest if the command was not run with ``stdin=TTY``, and NotRunning if no command runs. Raises
         SessionBusy if another task runs the command, and it was not handed back within ``timeout`` seconds.
         """
         engine, data, until = self._mine(), to_bytes("text", text), self._until(timeout)
+        check_idle(idle_timeout)
+        names = check_keys(keys)
         await self._await_turn(until)
-        return await self._result_of(engine.send(data, until), until)
+        return await self._result_of(engine.send(engine.typed(data, names), until, idle_timeout), until)
 
     async def type(self, text: Text) -> None:
         """Type into the running command's terminal like ``send``, without waiting afterwards; for use with ``expect``.
@@ -438,6 +456,12 @@ class AsyncSession(Base, LoopSession[Request]):
         if (shared := await self._join_running(None, lambda: engine.request_interrupt(meant))) is not None:
             return shared if meant is None else meant.delivery.result or shared
         return await self._result_of(engine.interrupt(meant), time.monotonic() + _CALLBACK_PATIENCE)
+
+    async def _interrupt(self, command: Call) -> Result:
+        """End the command that was handed back. Raises NotRunning if it is not this one any more."""
+        if self._handed is not command:
+            raise NotRunning("there is no running command to interrupt: the one that was handed back has ended")
+        return await self.interrupt()
 
     async def _join_running(self, until: float | None, once_waiting: Callable[[], None] | None = None) -> Result | None:
         """Wait for the result of the command that another task runs; see ``Session._join_running``."""
@@ -464,6 +488,9 @@ class AsyncSession(Base, LoopSession[Request]):
             return late(pattern, exact)
         return await self._do(expect(engine, pattern, until, exact))
 
+    async def _page(self, query: Query) -> str:
+        return await adrive(self._reading(query), LoopPoller())
+
     def _on_change(self, do: Callable[[], None]) -> None:
         """Call a method when bash prints something while no verb runs, mostly the mark of a command that has ended.
 
@@ -484,6 +511,15 @@ class AsyncSession(Base, LoopSession[Request]):
         """Close the session if nothing has run in it for ``idle`` seconds."""
         if idle is not None and self._busy_loop() is None and not self.attached:
             await self._do(self._engine.close_if_idle(idle))
+
+    def jobs(self, released: bool = False) -> list[LoopJob]:
+        """As ``Session.jobs``. Blocks, as ``exit_code`` of a job does, for about a millisecond."""
+        return self._jobs(released)
+
+    def _exit_code_of(self, job: SessionJob) -> int | None:
+        if self._busy_loop() is None and self.state == "idle":
+            return drive(self._engine.exit_code(job))
+        return None
 
     async def restart(self) -> None:
         """Start a new bash in the first directory and environment, and run the startup commands again.

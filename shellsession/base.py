@@ -8,20 +8,33 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from .engine.io.loop import LoopWaiter
 from .engine.io.output import resolve_spill
-from .engine.io.threads import drive
+from .engine.io.threads import Steps, Wait, drive
 from .engine.io.waiter import Waiter
 from .engine.kernel.signals import signals_deferred
-from .engine.verbs.call import Call, Job
+from .engine.verbs.call import Call, SessionJob
 from .engine.verbs.engine import Engine
 from .errors import FORKED, InvalidRequest, SessionClosed
-from .models import TTY, Limits, OnTimeout, Request, Result, State, check_flag, check_seconds, command_bytes
-from .options import Options, absolute, bash_of, check_options, check_policy, check_size, commands_of, place_of
+from .models import TTY, Limits, OnTimeout, Request, Result, State, Terminal, check_flag, check_seconds, command_bytes
+from .observe import Observer
+from .options import (
+    Options,
+    absolute,
+    bash_of,
+    check_options,
+    check_policy,
+    check_size,
+    commands_of,
+    defaults_of,
+    place_of,
+    scope_of,
+)
+from .paging import Piece, Query, page
 from .redact import Redact, redaction
 from .sandbox import Sandbox
 from .signatures import AnySession, Command, RunOptions, Seconds, Text, fed
@@ -54,8 +67,12 @@ class Base(AnySession[Request]):
         on_timeout: OnTimeout = "interrupt",
         tty: bool = True,
         limits: Limits | None = None,
+        idle_timeout: float | None = None,
+        stdin: Terminal | None = None,
+        merge_stderr: bool = False,
         startup: Iterable[Text] = (),
         check_startup: bool = True,
+        shutdown: Iterable[Text] = (),
         size: tuple[int, int] = (200, 50),
         bash: str | os.PathLike[str] = "bash",
         sandbox: Sandbox | None = None,
@@ -68,9 +85,12 @@ class Base(AnySession[Request]):
         * ``env``: the environment, as in subprocess: None inherits the host's, a mapping replaces it. ``extra_env``
           adds variables in both cases.
         * ``agent_env``: add variables such as PAGER=cat to an inherited environment.
-        * ``timeout`` (seconds, or None), ``on_timeout``, ``tty``, ``limits``: the defaults of ``run``.
+        * ``timeout`` (seconds, or None), ``on_timeout``, ``tty``, ``limits``, ``idle_timeout``, ``merge_stderr``, and
+          ``stdin`` (None or TTY): the defaults of ``run``.
         * ``startup``: commands that run after every start. If one fails, the start raises StartupFailed. With
           ``check_startup=False`` a status other than 0 is no failure.
+        * ``shutdown``: commands that ``close()`` and ``restart()`` run, in 10 s together, if bash is alive. A command
+          that was handed back is ended first. A failure is a warning of the logger "shellsession".
         * ``size``: the terminal's (columns, rows).
         * ``bash``: the name or path of bash 4.4 or newer.
         * ``sandbox``: confines bash and everything that it starts. If the sandbox cannot be made, the start raises
@@ -85,7 +105,7 @@ class Base(AnySession[Request]):
         if sandbox is not None and not isinstance(sandbox, Sandbox):
             raise InvalidRequest(f"sandbox is a Sandbox, not {type(sandbox).__name__}")
         kept = Limits() if limits is None else _limits_of(limits, sandbox)
-        self._defaults = Request(b"", timeout=timeout, on_timeout=on_timeout, tty=tty, limits=kept)
+        self._defaults = defaults_of(locals(), kept)
         self._gentle = "kill" if on_timeout == "kill" else "interrupt"
         check_options(env, extra_env, agent_env, size)
         check_flag("check_startup", check_startup)
@@ -93,7 +113,7 @@ class Base(AnySession[Request]):
         if (place := place_of(cwd)) is not None and not os.path.isdir(place):
             raise InvalidRequest(f"cwd {place!r} is not a directory: make it, or name another")
         program = bash_of(bash)
-        commands, columns_and_rows = commands_of(startup), (size[0], size[1])
+        first, last = commands_of("startup", startup), commands_of("shutdown", shutdown)
         place, program = absolute(place) if place else None, absolute(program) if "/" in program else program
         mine, added = (None if given is None else dict(given) for given in (env, extra_env))
         options = Options(
@@ -105,9 +125,13 @@ class Base(AnySession[Request]):
             on_timeout=on_timeout,
             tty=tty,
             limits=kept,
-            startup=commands,
+            idle_timeout=idle_timeout,
+            stdin=stdin,
+            merge_stderr=merge_stderr,
+            startup=first,
             check_startup=check_startup,
-            size=columns_and_rows,
+            shutdown=last,
+            size=(size[0], size[1]),
             bash=program,
             sandbox=sandbox,
             policy=policy,
@@ -117,6 +141,9 @@ class Base(AnySession[Request]):
         self._owner = os.getpid()
         self._waiters: list[Waiter | LoopWaiter] = []
         weakref.finalize(self, _end, self._engine, self._owner)
+        # Weakly, as for the finalizer: the engine must not keep the session alive.
+        ask = weakref.WeakMethod(self._exit_code_of)
+        self._engine.exit_code_of = lambda job: None if (method := ask()) is None else method(job)
         self._prepare()
 
     def _prepare(self) -> None:
@@ -208,9 +235,11 @@ class Base(AnySession[Request]):
                 raise InvalidRequest("stdin=TTY gives the command the terminal: tty=False contradicts that")
         elif stdin is not None:
             changes["stdin"] = fed(stdin)
+        elif given.get("tty") is False:  # goes before the session's stdin=TTY
+            changes["stdin"] = None
         if "limits" in given:
             changes["limits"] = _limits_of(given["limits"], self._engine.options.sandbox)
-        return self._defaults.__replace__(**changes)
+        return self._defaults.__replace__(**changes | scope_of(given))
 
     def _plain_request(self, command: Command) -> Request:
         return self._defaults.with_command(command_bytes(command))
@@ -230,10 +259,23 @@ class Base(AnySession[Request]):
                 engine.forget_interrupt()
             while self._waiters:  # if the command runs on, the result is None, and each waiter runs its own verb
                 self._waiters.pop().notify(None if attended is None else attended.delivery.result)
+            if attended is not None and (ended := attended.delivery.result) is not None and engine.observers.wanted:
+                engine.observers.ended(attended.request.command, ended, self._masking)
+
+    def _masking(self) -> Secrets:
+        """Return what observers of commands do not get."""
+        from .policy.secrets import Secrets
+
+        return self._secrets or Secrets(self._engine.environment())
+
+    def _observe(self, observer: Observer) -> None:
+        """Call ``observer`` for each command that ends from now on, in the thread or task that gets the result."""
+        self._engine.observers.callbacks += (observer,)
 
     def _elsewhere(self, reason: str = _ELSEWHERE) -> Result:
         """Return the result of a waiter whose time is up while another thread or task still waits on the command."""
-        return Result(b"", b"", None, None, self.cwd, 0.0, "running", reason=reason)
+        call = self._engine.current
+        return Result(b"", b"", None, None, self.cwd, 0.0, "running", reason=reason, id=call.id if call else "")
 
     def _came_of(self, command: bytes | None = None) -> Result | None:
         """Deliver the result of the last command, whose caller was cancelled; None if there is none.
@@ -250,10 +292,39 @@ class Base(AnySession[Request]):
         check_seconds("timeout", seconds)
         return None if seconds is None else time.monotonic() + seconds
 
-    def jobs(self) -> list[Job]:
-        """Return what earlier calls left running, with its output; the latest last. Empty if the session is closed."""
+    def _piece(self, id: str, stream: str, begin: int, size: int) -> Piece:
+        """Return a part of a kept output; see ``Outputs.read``. Waits for nothing, also while a command runs."""
+        engine = self._mine()
+        engine.refuse_closed()
+        return engine.outputs.read(id, stream, begin, size)
+
+    def _reading(self, query: Query) -> Steps[str]:
+        """Return the text of a page. It waits for no command."""
+        pages, id = page(query), query.id
+        wanted = next(pages)
+        try:
+            while True:
+                piece = self._piece(id, query.stream, *wanted)
+                id, wanted = piece.id, pages.send(piece)
+                yield Wait((), time.monotonic())  # an event loop serves other sessions meanwhile
+        except StopIteration as end:
+            text: str = end.value
+            return text
+
+    def jobs(self, released: bool = False) -> Sequence[SessionJob]:
+        """Return what earlier calls left running."""
+        return self._jobs(released)
+
+    def _jobs(self, released: bool) -> list[Any]:
+        check_flag("released", released)
         self._ensure_reader()
-        return list(self._mine().jobs) if not self.closed else []
+        if self.closed and not released:
+            return []
+        return [job for job in self._mine().jobs if job.released is released]
+
+    def _exit_code_of(self, job: SessionJob) -> int | None:
+        """Ask bash for the exit status of a job that has ended. None if the session is in use now."""
+        raise NotImplementedError
 
     def resize(self, columns: int, rows: int) -> None:
         """Set the terminal's size. A command that has the terminal gets SIGWINCH from the kernel."""
@@ -274,11 +345,11 @@ def _limits_of(limits: object, sandbox: Sandbox | None) -> Limits:
 
 def _end(engine: Engine, owner: int) -> None:
     """Close the session at garbage collection or interpreter exit. In a forked child the shell is the parent's."""
-    if os.getpid() != owner or engine.shell is None:
+    if os.getpid() != owner:
         return
     try:
         with signals_deferred():  # a finalizer runs only once
-            drive(engine.close())
+            drive(engine.close(in_order=False))
     finally:
         if engine.shell is not None:  # in a host with threads, an exception may interrupt it all the same
-            drive(engine.close())
+            drive(engine.close(in_order=False))

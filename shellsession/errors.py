@@ -2,6 +2,7 @@
 
 ShellSessionError            error
 ├── InvalidRequest           invalid_request     bad arguments; nothing was run (also a ValueError)
+│   └── AlreadyOpen          already_open        the agent's session is open, with other options
 ├── SessionBusy              busy                a command still owns this shell
 ├── NotRunning               not_running         send, wait, poll or interrupt with no command running
 ├── SessionClosed            closed              the session was closed
@@ -11,6 +12,7 @@ ShellSessionError            error
 │   ├── SandboxUnavailable   sandbox_unavailable  no bubblewrap, or no means to enforce a limit
 │   └── StartupFailed        startup_failed      a command of ``startup`` failed; the session was not opened
 ├── NoSuchAgent              no_such_agent       no agent of this name is known
+├── NoSuchOutput             no_such_output      no output of this id is kept
 ├── DaemonUnavailable        daemon_unavailable  no daemon was reached or started, or it has ended with the session
 ├── ProtocolError            protocol            the peer broke the wire format
 │   └── VersionMismatch      version_mismatch    the peer speaks another version of the protocol
@@ -68,6 +70,12 @@ class InvalidRequest(ShellSessionError, ValueError):
     """The arguments are invalid; nothing was run."""
 
     code = "invalid_request"
+
+
+class AlreadyOpen(InvalidRequest):
+    """The agent has a session already, which was opened with other options than these."""
+
+    code = "already_open"
 
 
 class SessionBusy(ShellSessionError):
@@ -140,6 +148,12 @@ class NoSuchAgent(ShellSessionError):
     """No agent of this name is known: it never was, or it was closed."""
 
     code = "no_such_agent"
+
+
+class NoSuchOutput(ShellSessionError):
+    """No output of this id is kept: there was none, it has expired, or it could not be kept."""
+
+    code = "no_such_output"
 
 
 class DaemonUnavailable(ShellSessionError):

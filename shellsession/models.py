@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any, Final, Literal, Self, dataclass_transform
 
 from .errors import InvalidRequest, ShellSessionError
+from .paging import check_chars
 from .redact import Redact, masker
 from .text import MAX_CHARS, clean as cleaned, decoded, edited, ending, fitted, left_running, report, status
 
@@ -247,7 +248,7 @@ def to_bytes(name: str, value: object) -> bytes:
     raise InvalidRequest(f"{name} is str or bytes, not {type(value).__name__}")
 
 
-class Request(Record):
+class Request(Record, unshown=("env",)):
     """One command and how to run it; see ``Session.run`` for the meaning of each field."""
 
     command: bytes
@@ -261,9 +262,15 @@ class Request(Record):
     isolated: bool = False
     limits: Limits = Limits()
     on_output: OnOutput | None = None
+    cwd: str | None = None
+    env: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
         self._check_command()
+        if self.cwd is not None and not path_text(self.cwd):
+            raise InvalidRequest(f"cwd is the path of a directory, not {self.cwd!r:.100}")
+        if self.env is not None:
+            _check_variables(self.env)
         check_seconds("timeout", self.timeout)
         check_seconds("idle_timeout", self.idle_timeout)
         if not isinstance(self.limits, Limits):
@@ -299,6 +306,30 @@ class Request(Record):
         return request
 
 
+# Bash computes these itself. They would lose their meaning for good, as they cannot be set back to what they were.
+_COMPUTED: Final = frozenset(
+    (
+        *("BASHPID", "BASH_ALIASES", "BASH_ARGV0", "BASH_CMDS", "BASH_COMMAND", "BASH_MONOSECONDS", "BASH_SUBSHELL"),
+        *("COMP_WORDBREAKS", "DIRSTACK", "EPOCHREALTIME", "EPOCHSECONDS", "FUNCNAME", "GROUPS", "HISTCMD", "LINENO"),
+        *("PIPESTATUS", "RANDOM", "SECONDS", "SRANDOM"),
+    )
+)
+
+
+def _check_variables(env: object) -> None:
+    """Raise InvalidRequest unless a command can have these variables. No message shows a value: it may be a secret."""
+    if not isinstance(env, Mapping):
+        raise InvalidRequest(f"env is a mapping of names to values, not {type(env).__name__}")
+    for name, value in env.items():
+        if not (isinstance(name, str) and name.isascii() and name.isidentifier()):
+            shown = repr(name.partition("=")[0]) if isinstance(name, str) else type(name).__name__
+            raise InvalidRequest(f"env: {shown:.100} is no name of a variable: letters, digits and _ make one")
+        if name in _COMPUTED:
+            raise InvalidRequest(f"env: bash computes {name} itself, and it cannot be set for one command")
+        if not isinstance(value, str) or b"\0" in to_bytes(f"env: the value of {name}", value):
+            raise InvalidRequest(f"env: the value of {name} is a str without NUL bytes")
+
+
 # The names of the options of ``run``, without ``check``: that only asks for an error, and no request has it.
 OPTIONS: Final = Request.__match_args__[1:]
 # The types that JSON may give for each type of a field.
@@ -324,14 +355,17 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
     * ``signal``: the signal that ended the shell itself, or that we sent to end the command.
     * ``reason``: in words, why the call returned before the command ended by itself, or how the shell ended.
     * ``state_kept``: False if the shell is gone; the next command starts in a new one.
-    * ``ran``: False if the command certainly did not run. The shell was gone before, or something else read the
-      command. You can safely run it again.
+    * ``ran``: False if the command certainly did not run. The shell was gone before, something else read the command,
+      or its ``cwd`` or ``env`` could not be set. You can safely run it again.
     * ``killed``: the ids of the processes that were ended with the command. If the shell is gone, they include what
       earlier commands had left running, and the shell itself if we killed it.
     * ``background``: the ids of the processes that the command left running.
     * ``duration``: in seconds. ``cwd``: bash's working directory afterwards.
     * ``stdout_omitted``, ``stderr_omitted``: how many bytes were dropped.
     * ``stdout_file``, ``stderr_file``: the spill files that were written; see ``Limits``.
+    * ``id``: the name of the command for ``read_output``. A command that was handed back has one id for all its
+      results.
+    * ``output_kept``: False if ``read_output`` cannot show all of it, because the session's directory is full.
     """
 
     stdout_bytes: bytes
@@ -352,6 +386,8 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
     stdout_cut: int = 0
     stderr_cut: int = 0
     ran: bool = True
+    id: str = ""
+    output_kept: bool = True
 
     @property
     def stdout(self) -> str:
@@ -373,15 +409,27 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
         """Whether the command was handed back and still runs. Continue with ``wait``, ``send`` or ``interrupt``."""
         return self.exit_code is None and self.state_kept and self.outcome in ("running", "input", "idle")
 
+    @property
+    def question(self) -> str:
+        """What the program asks, if ``outcome`` is "input": the last line of its output, if that is unfinished.
+
+        stderr goes before stdout, as `read -p` and Python's `input()` ask there. Escape sequences are removed.
+        """
+        if self.outcome == "input":
+            for data in (self.stderr_bytes, self.stdout_bytes):
+                if asked := cleaned(data.rpartition(b"\n")[2][-_LAST_OUTPUT:].decode("utf-8", "replace")).strip():
+                    return asked
+        return ""
+
     def for_model(self, max_chars: int = MAX_CHARS, clean: bool = True, redact: Redact = False) -> str:
         """Return the text for a model: the output, and in brackets how the command ended if it did not just succeed.
 
         The text has at most ``max_chars`` characters. Longer output keeps its first and last lines, with a note between
-        them that says how much is missing. ``clean``: show the output as a terminal would, without escape sequences,
-        and with ``\\r`` and backspaces applied. ``redact``: show ``***`` for secrets; see ``Session``.
+        them that says how much is missing, and which call of ``read_output`` shows it. ``clean``: show the output as a
+        terminal would, without escape sequences, and with ``\\r`` and backspaces applied. ``redact``: show
+        ``***`` for secrets; see ``Session``.
         """
-        if isinstance(max_chars, bool) or not isinstance(max_chars, int) or max_chars < 1:
-            raise InvalidRequest(f"max_chars is a number of characters, 1 or more, not {max_chars!r:.100}")
+        check_chars(max_chars)
         check_flag("clean", clean)
         notes = [ending(self)]
         if self.background:
@@ -389,7 +437,7 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
         if files := [file for file in (self.stdout_file, self.stderr_file) if file]:
             notes.append(f"all of the output: {', '.join(files)}")
         if (mask := masker(redact)) is None:
-            return report(streams_of(self), notes, max_chars, clean)
+            return report(streams_of(self), notes, max_chars, clean, self.id if self.output_kept else "")
         return report(masked_streams(self, mask, clean), notes, max_chars, clean)
 
     def __str__(self) -> str:
@@ -457,11 +505,11 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
 _EXITED: Final = Result(b"", b"", 0, None, "", 0.0, "exited").__dict__
 
 
-def exited(stdout: bytes, stderr: bytes, status: int, cwd: str, duration: float) -> Result:
+def exited(stdout: bytes, stderr: bytes, status: int, cwd: str, duration: float, id: str) -> Result:
     """Return the result of a command that ended by itself, with its complete output."""
     result = object.__new__(Result)  # without ``__init__``, which takes 2 us more
     result.__dict__.update(
-        _EXITED, stdout_bytes=stdout, stderr_bytes=stderr, exit_code=status, cwd=cwd, duration=duration
+        _EXITED, stdout_bytes=stdout, stderr_bytes=stderr, exit_code=status, cwd=cwd, duration=duration, id=id
     )
     return result
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from .errors import InvalidRequest
-from .models import Limits, OnTimeout, Record, Request, path_text, to_bytes
-from .signatures import Text
+from .models import TTY, Limits, OnTimeout, Record, Request, Terminal, path_text, to_bytes
+from .signatures import RunOptions, Text
 
 if TYPE_CHECKING:
     import re
@@ -33,14 +33,21 @@ class Options(Record, unshown=("env", "extra_env")):
     on_timeout: OnTimeout = "interrupt"
     tty: bool = True
     limits: Limits = Limits()
+    idle_timeout: float | None = None
+    stdin: Terminal | None = None
+    merge_stderr: bool = False
     startup: tuple[bytes, ...] = ()
     check_startup: bool = True
+    shutdown: tuple[bytes, ...] = ()
     size: tuple[int, int] = (200, 50)
     bash: str = "bash"
     sandbox: Sandbox | None = None
     policy: Policy | None = None
     redact: bool | tuple[re.Pattern[str], ...] = False
     umask: int | None = None  # of the client that opened it; None: the host's
+
+
+_DEFAULTS: Final = ("timeout", "on_timeout", "tty", "idle_timeout", "stdin", "merge_stderr")
 
 
 def path_of(name: str, value: object) -> str:
@@ -81,6 +88,16 @@ def place_of(cwd: object) -> str | None:
     return place
 
 
+def scope_of(given: RunOptions) -> dict[str, Any]:
+    """Return the ``cwd`` of a call as text, and a copy of its ``env``. Raises InvalidRequest."""
+    scope: dict[str, Any] = {}
+    if "cwd" in given:
+        scope["cwd"] = place_of(given["cwd"])
+    if isinstance(env := given.get("env"), Mapping):  # a Request refuses all else
+        scope["env"] = dict(env)
+    return scope
+
+
 def bash_of(bash: object) -> str:
     """Return the name or path of bash as text. Raises InvalidRequest."""
     if (found := path_of("bash", bash)) == "":
@@ -88,13 +105,24 @@ def bash_of(bash: object) -> str:
     return found
 
 
-def commands_of(startup: object) -> tuple[bytes, ...]:
-    """Return the startup commands as bytes. A single text is one command. Raises InvalidRequest."""
-    if isinstance(startup, str | bytes):
-        startup = (startup,)
-    if not isinstance(startup, Iterable) or isinstance(startup, Mapping):
-        raise InvalidRequest(f"startup is a sequence of commands, not {_shown(startup)}")
-    return tuple(Request(to_bytes("startup", text)).command for text in startup)
+def commands_of(name: str, commands: object) -> tuple[bytes, ...]:
+    """Return the commands of ``startup`` or ``shutdown`` as bytes. One text is one command. Raises InvalidRequest."""
+    if isinstance(commands, str | bytes):
+        commands = (commands,)
+    if not isinstance(commands, Iterable) or isinstance(commands, Mapping):
+        raise InvalidRequest(f"{name} is a sequence of commands, not {_shown(commands)}")
+    return tuple(Request(to_bytes(name, text)).command for text in commands)
+
+
+def defaults_of(options: Mapping[str, Any], limits: Limits) -> Request:
+    """Return a request with the options of a session that are defaults of ``run``. Raises InvalidRequest."""
+    given = {name: options[name] for name in _DEFAULTS if name in options}
+    if given.get("stdin") not in (None, TTY):
+        raise InvalidRequest("stdin of a session is None or TTY: give a command its input with run(stdin=...)")
+    defaults = Request(b"", limits=limits, **given)
+    if defaults.stdin is TTY and not defaults.tty:
+        raise InvalidRequest("stdin=TTY gives each command the terminal: tty=False contradicts that")
+    return defaults
 
 
 def check_options(env: object, extra_env: object, agent_env: object, size: object) -> None:
@@ -152,8 +180,12 @@ class SessionOptions(TypedDict, total=False):
     on_timeout: OnTimeout
     tty: bool
     limits: Limits | None
+    idle_timeout: float | None
+    stdin: Terminal | None
+    merge_stderr: bool
     startup: Iterable[Text]
     check_startup: bool
+    shutdown: Iterable[Text]
     size: tuple[int, int]
     bash: str | os.PathLike[str]
     sandbox: Sandbox | None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Generator, Set
+from collections.abc import Callable, Generator, Sequence, Set
 from contextlib import suppress
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Self
@@ -21,11 +21,13 @@ from .engine.verbs.call import LARGE
 from .engine.verbs.engine import RestartPending
 from .engine.verbs.expect import expect, late
 from .errors import CLOSED, ENDED, IN_CALLBACK, NOT_YOURS, RESTARTED, NotRunning, SessionBusy
+from .keys import check_keys
 from .models import Request, Result, Stream, to_bytes
-from .signatures import Output, Seconds, Text, ThreadSession
+from .paging import Query
+from .signatures import Output, Seconds, Text, ThreadSession, check_idle, pattern_of
 
 if TYPE_CHECKING:
-    from .engine.verbs.call import Call
+    from .engine.verbs.call import Call, SessionJob, ThreadJob
     from .engine.verbs.engine import Engine
 
 
@@ -159,19 +161,27 @@ class Session(Base, ThreadSession[Request]):
             if call.delivery.runs_on and self._owner == os.getpid():
                 self._do(engine.drop(call))
 
-    def wait(self, timeout: Seconds = ...) -> Result:
+    def wait(self, timeout: Seconds = ..., *, idle_timeout: Seconds = ..., until: str | None = None) -> Result:
         """Wait until the running command ends or waits for input, or until ``timeout`` seconds have passed.
 
         The default is the session's ``timeout``; None is no limit. The Result has the output since the previous one.
+
+        * ``idle_timeout``: also return when the command has printed nothing for so many seconds (``outcome="idle"``).
+          The default is what the command was run with; None is no limit.
+        * ``until``: also return when the output matches this regular expression (``outcome="running"``). The search
+          begins where the command began, or behind the last match, and covers the last 256 KiB of both streams.
+
         The ``timeout`` ends only the waiting, not the command. Ctrl-C ends the command, as in ``run``.
 
         If another thread is in ``run`` or ``wait`` for the command, both threads get its result. Raises NotRunning if
         no command runs.
         """
-        engine, until = self._mine(), self._until(timeout)
-        if (shared := self._join_running(until)) is not None:
+        engine, moment = self._mine(), self._until(timeout)
+        check_idle(idle_timeout)
+        pattern = pattern_of(until)
+        if (shared := self._join_running(moment)) is not None:
             return shared
-        return self._result_of(engine.wait(until))
+        return self._result_of(engine.wait(moment, idle_timeout, pattern))
 
     def poll(self) -> Result:
         """Return what the running command has printed since the previous result, without waiting.
@@ -183,15 +193,21 @@ class Session(Base, ThreadSession[Request]):
             return shared
         return self._result_of(engine.poll())
 
-    def send(self, text: Text, timeout: Seconds = ...) -> Result:
+    def send(
+        self, text: Text = "", timeout: Seconds = ..., *, keys: Sequence[str] = (), idle_timeout: Seconds = ...
+    ) -> Result:
         """Type into the running command's terminal (Enter is \"\\n\"), then wait on the command as ``wait`` does.
+
+        ``keys``: keys by name to type after the text, as tmux names them: ``["C-c", "Up", "Enter", "F1"]``.
 
         Raises InvalidRequest if the command was not run with ``stdin=TTY``, and NotRunning if no command runs. Raises
         SessionBusy if another thread runs the command, and it was not handed back within ``timeout`` seconds.
         """
         engine, data, until = self._mine(), to_bytes("text", text), self._until(timeout)
+        check_idle(idle_timeout)
+        names = check_keys(keys)
         self._await_turn(until)
-        return self._result_of(engine.send(data, until))
+        return self._result_of(engine.send(engine.typed(data, names), until, idle_timeout))
 
     def type(self, text: Text) -> None:
         """Type into the running command's terminal like ``send``, without waiting afterwards; for use with ``expect``.
@@ -266,6 +282,9 @@ class Session(Base, ThreadSession[Request]):
             return late(pattern, exact)
         return self._do(expect(engine, pattern, until, exact))
 
+    def _page(self, query: Query) -> str:
+        return drive(self._reading(query))
+
     def _close_if_idle(self, idle: float | None) -> None:
         """Close the session if nothing has run in it for ``idle`` seconds. A thread in a verb prevents that at once."""
         if idle is not None and not self._callers and not self.attached and self._lock.acquire(blocking=False):
@@ -273,6 +292,21 @@ class Session(Base, ThreadSession[Request]):
                 self._do_now(self._engine.close_if_idle(idle))
             finally:
                 self._lock.release()
+
+    def jobs(self, released: bool = False) -> list[ThreadJob]:
+        """Return what earlier calls left running, with its output; the latest last. Empty if the session is closed.
+
+        ``released``: the jobs that were released instead, also once the session is closed.
+        """
+        return self._jobs(released)
+
+    def _exit_code_of(self, job: SessionJob) -> int | None:
+        if not self._callers and self.state == "idle" and self._lock.acquire(blocking=False):
+            try:
+                return self._do_now(self._engine.exit_code(job))
+            finally:
+                self._lock.release()
+        return None
 
     def restart(self) -> None:
         """Start a new bash in the first directory and environment, and run the startup commands again.

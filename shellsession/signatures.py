@@ -1,4 +1,4 @@
-"""The interface that all sessions share, in this process or in the daemon: ``run``, ``stream``, ``expect`` and jobs.
+"""The interface that all sessions share, in this process or in the daemon: what they do with commands and their output.
 
 Law: the options of ``run`` and ``stream``, which ``Request`` declares, are typed here and nowhere else. Nothing runs
 here; each kind of session implements ``_run`` and ``_stream``.
@@ -8,12 +8,29 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import wraps
+from os import PathLike
 from types import EllipsisType
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypedDict, TypeVar
 
 from .errors import InvalidRequest
-from .models import TTY, Limits, OnOutput, OnTimeout, Result, Stdin, Stream, check_flag, checked, to_bytes
-from .text import decoded
+from .models import (
+    TTY,
+    Limits,
+    OnOutput,
+    OnTimeout,
+    Result,
+    Stdin,
+    Stream,
+    check_flag,
+    check_seconds,
+    checked,
+    to_bytes,
+)
+from .paging import Query, Range, query_for
+from .text import MAX_CHARS, decoded
+
+if TYPE_CHECKING:
+    import re
 
 Seconds = float | None | EllipsisType
 Text = str | bytes
@@ -58,15 +75,17 @@ class RunOptions(TypedDict, total=False):
     """The options of ``run``, by name."""
 
     timeout: Seconds
-    idle_timeout: float | None
+    idle_timeout: Seconds
     on_timeout: OnTimeout | None
-    stdin: Stdin
+    stdin: Stdin | EllipsisType
     tty: bool | None
-    merge_stderr: bool
+    merge_stderr: bool | None
     isolated: bool
     limits: Limits | None
     on_output: OnOutput | None
     echo: bool
+    cwd: str | PathLike[str] | None
+    env: Mapping[str, str] | None
     check: bool
 
 
@@ -84,6 +103,26 @@ def fed(stdin: object) -> bytes:
     if not isinstance(stdin, str | bytes | bytearray | memoryview):
         raise InvalidRequest(f"stdin is None (/dev/null), TTY, str or bytes, not {type(stdin).__name__}")
     return to_bytes("stdin", stdin)
+
+
+def check_idle(idle_timeout: Seconds) -> None:
+    """Raise InvalidRequest unless this is a number of seconds, None, or ``...``."""
+    if idle_timeout is not ...:
+        check_seconds("idle_timeout", idle_timeout)
+
+
+def pattern_of(until: object) -> re.Pattern[str] | None:
+    """Return the regular expression of ``wait(until=)``. Raises InvalidRequest."""
+    if until is None:
+        return None
+    import re  # 5 ms, and rarely needed
+
+    if not isinstance(until, str):
+        raise InvalidRequest(f"until is a regular expression (str), not {until!r:.100}")
+    try:
+        return re.compile(until, re.MULTILINE)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise InvalidRequest(f"until: {until!r:.100} is no regular expression: {error}") from None
 
 
 def _refuse_terminal(stdin: object) -> None:
@@ -135,16 +174,19 @@ class _Streaming(AnySession[R], Generic[R, OutputT]):
         command: Command,
         *,
         timeout: Seconds = ...,
-        idle_timeout: float | None = None,
+        idle_timeout: Seconds = ...,
         stdin: bytes | str | None = None,
         tty: bool | None = None,
-        merge_stderr: bool = False,
+        merge_stderr: bool | None = None,
         isolated: bool = False,
         limits: Limits | None = None,
+        cwd: str | PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> OutputT:
         """Run a command and iterate over its output while it runs.
 
-        The items are (stream, data) pairs; the last item is the Result. The arguments are those of ``run``.
+        The items are (stream, data) pairs; the last item is the Result. The arguments are those of ``run``. Without
+        ``stdin``, it is /dev/null, also in a session with ``stdin=TTY``.
 
         If you leave the loop early, the command is interrupted as soon as nothing refers to the iterator any more.
         While a variable still does, ``run`` raises SessionBusy. ``close()`` interrupts the command at once.
@@ -173,15 +215,17 @@ class ThreadSession(_Streaming[R, Output]):
         command: Command,
         *,
         timeout: Seconds = ...,
-        idle_timeout: float | None = None,
+        idle_timeout: Seconds = ...,
         on_timeout: OnTimeout | None = None,
-        stdin: Stdin = None,
+        stdin: Stdin | EllipsisType = ...,
         tty: bool | None = None,
-        merge_stderr: bool = False,
+        merge_stderr: bool | None = None,
         isolated: bool = False,
         limits: Limits | None = None,
         on_output: OnOutput | None = None,
         echo: bool = False,
+        cwd: str | PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
         check: bool = False,
     ) -> Result:
         """Run a command and return its Result.
@@ -192,8 +236,11 @@ class ThreadSession(_Streaming[R, Output]):
         Each command gets its own stdin, stdout and stderr, so the effect of ``exec >file`` ends with the command. All
         other state persists.
 
-        * ``timeout``: how many seconds the command may run. ``...`` is the session's default; None is no limit.
-        * ``idle_timeout``: how many seconds it may run without printing anything.
+        Where ``timeout``, ``idle_timeout`` or ``stdin`` is ``...``, and where ``on_timeout``, ``tty``, ``merge_stderr``
+        or ``limits`` is None, the session's own value applies.
+
+        * ``timeout``: how many seconds the command may run. None is no limit.
+        * ``idle_timeout``: how many seconds it may run without printing anything. None is no limit.
         * ``on_timeout``: what happens at either limit. "interrupt" ends the command and keeps the shell. "kill" ends
           the shell as well. "yield" lets the command run and returns ``outcome="running"``, or "idle" at the idle
           limit. Continue with ``wait``, ``send`` or ``interrupt``.
@@ -209,6 +256,9 @@ class ThreadSession(_Streaming[R, Output]):
         * ``on_output``: called as ``on_output("stdout" or "stderr", data)`` when output arrives. With asyncio it may be
           a coroutine function; while it is awaited, no more output is read.
         * ``echo``: with ``stdin=TTY``, the terminal echoes what is typed.
+        * ``cwd``, ``env``: the directory and more environment variables for this command only. Afterwards both are as
+          before; everything else that the command changed persists. A relative path starts at the session's directory.
+          If they cannot be set (no such directory, a readonly variable), the command does not run (``ran`` is False).
         * ``check``: raise CommandFailed if the status is not 0 or the command was not run, and CommandTimeout at a
           time limit.
 
@@ -219,9 +269,10 @@ class ThreadSession(_Streaming[R, Output]):
         SessionClosed after ``close()``, and ShellUnavailable if bash cannot be started.
         """
         if (
-            (timeout is ... and idle_timeout is None and on_timeout is None and stdin is None and tty is None)
-            and (limits is None and on_output is None)
-            and (merge_stderr is isolated is echo is check is False)
+            (timeout is ... and idle_timeout is ... and stdin is ...)
+            and (on_timeout is None and tty is None and merge_stderr is None and limits is None)
+            and (on_output is None and cwd is None and env is None)
+            and (isolated is echo is check is False)
         ):
             return self._run(self._plain_request(command))
         options = options_given(locals())
@@ -242,6 +293,35 @@ class ThreadSession(_Streaming[R, Output]):
         """Wait until the output contains a plain string, or one of a list; otherwise like ``expect``."""
         return self._expect(pattern, timeout, exact=True)
 
+    def read_output(
+        self,
+        id: str,
+        stream: Stream = "stdout",
+        *,
+        lines: Range | None = None,
+        bytes: Range | None = None,
+        grep: str | None = None,
+        max_chars: int = MAX_CHARS,
+    ) -> str:
+        """Return a part of a command's output as text of at most ``max_chars`` characters.
+
+        ``id`` is that of its Result. The session keeps the last 20 short outputs, and the last 20 others, 64 MiB
+        together, in files that end with it. Of one stream the first 32 MiB are kept. A command may still run.
+
+        * ``lines``: the lines from the first to the last, counted from 1. ``(200, None)`` goes to the end.
+        * ``grep``: only the lines that match a regular expression of Python, each as ``number:line``.
+        * ``bytes``: the bytes from the first up to the last, counted from 0, and without the last.
+
+        Lines are as ``Result.for_model`` shows them, without escape sequences; bytes are decoded unchanged. Without
+        all three, the text begins with the first line. If it ends early, a mark names the call that goes on.
+
+        Raises NoSuchOutput, which names the ids that are kept, and InvalidRequest.
+        """
+        return self._page(query_for(id, stream, lines, bytes, grep, max_chars))
+
+    def _page(self, query: Query) -> str:
+        raise NotImplementedError
+
     def _run(self, request: R) -> Result:
         raise NotImplementedError
 
@@ -258,12 +338,16 @@ class LoopSession(_Streaming[R, AsyncOutput]):
     run = awaited(ThreadSession.run)
     expect = awaited(ThreadSession.expect)
     expect_exact = awaited(ThreadSession.expect_exact)
+    read_output = awaited(ThreadSession.read_output)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def _checked(self, running: Awaitable[Result], check: bool, command: object) -> Result:
         return checked(await running, check, command)
+
+    async def _page(self, query: Query) -> str:
+        raise NotImplementedError
 
     async def _run(self, request: R) -> Result:
         raise NotImplementedError
@@ -277,7 +361,15 @@ _SHOWN: Final = {"stdout": ("stdout", "terminal"), "stderr": ("stderr",)}
 
 
 class AnyJob:
-    """What one call left running: background processes, and their output since the call returned."""
+    """What one call left running: background processes, and their output since the call returned.
+
+    ``id``: "j1", "j2" and so on, in the order in which the session's calls left them. ``command``: the text of the
+    call. ``pids``: the processes that it left.
+    """
+
+    id: str
+    command: str
+    pids: tuple[int, ...]
 
     @property
     def running(self) -> bool:
@@ -286,8 +378,43 @@ class AnyJob:
 
     @property
     def status(self) -> str:
-        """ "running" or "ended". Only bash knows the exit status: run ``wait PID`` to get it."""
+        """ "running" or "ended"."""
         return "running" if self.running else "ended"
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit status of its last process; 128 + n if signal n ended that. None while the job runs.
+
+        Only the session's bash knows it. So it is also None while the session runs a command, after the shell's own
+        ``wait``, after ``disown``, after a restart, and for a process that bash did not start itself (a daemon).
+        """
+        raise NotImplementedError
+
+    @property
+    def released(self) -> bool:
+        """Whether it outlives the session; see ``release``."""
+        raise NotImplementedError
+
+    def alive(self) -> list[int]:
+        """Return the pids of its processes that still live, orphans included."""
+        raise NotImplementedError
+
+    def release(self) -> None:
+        """Let the job outlive the session: ``close`` and ``restart`` do not end it. ``jobs(released=True)`` lists it.
+
+        The end of the session must not reach it. So it writes to files of its own, and ignores the hangup of the
+        terminal: ``setsid CMD >FILE 2>&1 &``, or ``nohup``. Raises InvalidRequest if that is not so, in a sandbox, and
+        for processes of another user. Raises NotRunning if the job has ended.
+        """
+        raise NotImplementedError
+
+    def kill(self) -> tuple[int, ...]:
+        """Kill its processes, everything below them, and what else holds its streams. Returns the signalled pids."""
+        raise NotImplementedError
+
+    def _text(self) -> str:
+        """Return what ``wait`` searches: the end of what the call itself returned, then the job's output."""
+        return decoded(*self._kept("before")) + self.stdout + self.stderr
 
     def output(self, name: str) -> tuple[bytes, int]:
         """Return the output since the call returned, and how many of its bytes were omitted.
@@ -297,7 +424,10 @@ class AnyJob:
         return self._kept(name)[:2]
 
     def _kept(self, name: str) -> tuple[bytes, int, int]:
-        """Return what ``output`` returns, and the position at which bytes are missing."""
+        """Return what ``output`` returns, and the position at which bytes are missing.
+
+        The stream "before" is the end of what the call itself returned.
+        """
         raise NotImplementedError
 
     def _shown(self, name: str) -> tuple[str, int]:

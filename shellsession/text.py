@@ -153,21 +153,21 @@ def edited(data: bytes, omitted: int, cut: int, edit: Callable[[str], str]) -> t
     return head + tail, omitted + len(data) - sum(map(len, parts)), len(head)
 
 
-def fitted(data: bytes, omitted: int, cut: int, room: int, cleaned: bool = True) -> str:
+def fitted(data: bytes, omitted: int, cut: int, room: int, cleaned: bool = True, call: str = "") -> str:
     """Output as text of at most ``room`` characters: all of it, or its first and last lines around a mark.
 
-    ``omitted`` bytes are missing at ``cut`` already. ``cleaned``: as ``clean`` does it.
+    ``omitted`` bytes are missing at ``cut`` already. ``cleaned``: as ``clean`` does it. ``call``: what shows the rest.
     """
-    if not omitted and len(data) <= 2 * _WINDOW * room and len(text := _text(data, cleaned)) <= room:
+    if not omitted and len(data) <= 2 * _WINDOW * room and len(text := text_of(data, cleaned)) <= room:
         return text
     before, after = _whole_lines(*_around(data, cut)) if omitted else (data, data)
-    free = room - len(_mark(omitted + len(data), f"about {_grouped(len(data))} lines"))
+    free = room - len(_mark(omitted + len(data), f"about {grouped(len(data))} lines", call))
     if free <= 0:
-        return _mark(omitted + len(data))[:room]
+        return _mark(omitted + len(data), call=call)[:room]
     head, size = _first(before, free // 2, cleaned)
     tail, rest = _last(after, free - len(head), cleaned)
     end = len(data) - rest
-    mark = _mark(omitted + end - size, "" if omitted else _lines(data, size, end))
+    mark = _mark(omitted + end - size, "" if omitted else _lines(data, size, end), call)
     return head + mark + ("\n" if _begins_line(data, rest) else "") + tail
 
 
@@ -176,7 +176,22 @@ def _whole_lines(before: bytes, after: bytes) -> tuple[bytes, bytes]:
     return before[: before.rfind(b"\n") + 1] or before, after[after.find(b"\n") + 1 :] or after
 
 
-def _text(data: bytes, cleaned: bool) -> str:
+def shared(streams: Sequence[tuple[str, bytes, int, int]], room: int, cleaned: bool = True, id: str = "") -> list[str]:
+    """The text of each stream, of at most ``room`` characters together; see ``report``.
+
+    A shorter stream gets all that it needs, and a longer one the rest.
+    """
+    sizes = sorted((len(data) + omitted, at) for at, (_, data, omitted, _) in enumerate(streams))
+    texts = [""] * len(streams)
+    for left, (_, at) in zip(range(len(streams), 0, -1), sizes, strict=True):
+        name, data, omitted, cut = streams[at]
+        texts[at] = fitted(data, omitted, cut, max(0, room // left), cleaned, call_for(id, name) if id else "")
+        room -= len(texts[at])
+    return texts
+
+
+def text_of(data: bytes, cleaned: bool = True) -> str:
+    """Output as text; ``cleaned`` as ``clean`` does it, which keeps the number of lines."""
     text = data.decode("utf-8", "replace")
     return clean(text) if cleaned and len(data.translate(None, _CONTROLS)) != len(data) else text
 
@@ -184,7 +199,7 @@ def _text(data: bytes, cleaned: bool) -> str:
 def _first(data: bytes, room: int, cleaned: bool) -> tuple[str, int]:
     """The first lines that fit into so many characters, and their size in bytes; or the first part of a long line."""
     window = data[: _WINDOW * room]
-    text = _text(window, cleaned)
+    text = text_of(window, cleaned)
     if len(window) == len(data) and len(text) <= room:
         return text, len(data)
     end = text.rfind("\n", 0, room) + 1
@@ -193,13 +208,13 @@ def _first(data: bytes, room: int, cleaned: bool) -> tuple[str, int]:
         return text[:end], sum(map(len, window.split(b"\n", lines)[:lines])) + lines
     piece = window[:room]
     piece = piece[: len(piece) - len(unfinished(piece))]
-    return _text(piece, cleaned), len(piece)
+    return text_of(piece, cleaned), len(piece)
 
 
 def _last(data: bytes, room: int, cleaned: bool) -> tuple[str, int]:
     """The last lines that fit into so many characters, and their size in bytes; or the last part of a long line."""
     window = data[-_WINDOW * room :]
-    text = _text(window, cleaned)
+    text = text_of(window, cleaned)
     if len(window) == len(data) and len(text) <= room:
         return text, len(data)
     begin = text.find("\n", max(0, len(text) - room - 1)) + 1
@@ -207,7 +222,7 @@ def _last(data: bytes, room: int, cleaned: bool) -> tuple[str, int]:
         lines = text.count("\n", begin)
         return text[begin:], sum(map(len, window.rsplit(b"\n", lines + 1)[1:])) + lines
     _, piece = _around(window[-room:], 0)
-    return _text(piece, cleaned), len(piece)
+    return text_of(piece, cleaned), len(piece)
 
 
 def _begins_line(data: bytes, size: int) -> bool:
@@ -220,25 +235,32 @@ def _lines(data: bytes, begin: int, end: int) -> str:
     size = end - begin
     if size <= _COUNTED:
         count = data.count(b"\n", begin, end)
-        return f"{_grouped(count)} line{'s' * (count != 1)}" if count else ""
+        return f"{grouped(count)} line{'s' * (count != 1)}" if count else ""
     middle = begin + (size - _COUNTED) // 2
     count = data.count(b"\n", middle, middle + _COUNTED) * size // _COUNTED
     step = 10 ** max(0, len(str(count)) - 2)
-    return f"about {_grouped(count // step * step)} lines" if count else ""
+    return f"about {grouped(count // step * step)} lines" if count else ""
 
 
-def _mark(size: int, lines: str = "") -> str:
-    return f"[... {_grouped(size)} bytes{f' ({lines})' if lines else ''} omitted ...]"
+def _mark(size: int, lines: str = "", call: str = "") -> str:
+    shown = f"; {call} shows them" if call else ""
+    return f"[... {grouped(size)} bytes{f' ({lines})' if lines else ''} omitted{shown} ...]"
+
+
+def call_for(id: str, stream: str, part: str = "...") -> str:
+    """The call that shows a part of a kept output."""
+    return f'read_output("{id}", {"" if stream == "stdout" else f"""stream="{stream}", """}{part})'
 
 
 def left_running(pids: Sequence[int]) -> str:
     """Which processes a command left running, in words. A list of very many could leave no room for the output."""
     more = len(pids) - _LISTED
-    shown = ", ".join(map(str, pids[:_LISTED])) + (f" and {_grouped(more)} more" if more > 0 else "")
+    shown = ", ".join(map(str, pids[:_LISTED])) + (f" and {grouped(more)} more" if more > 0 else "")
     return f"left running in the background: process {shown}"
 
 
-def _grouped(number: int) -> str:
+def grouped(number: int) -> str:
+    """A number with its digits in groups of three."""
     return f"{number:,}".replace(",", " ")
 
 
@@ -291,25 +313,18 @@ def _rounded(seconds: float) -> str:
 
 
 def report(
-    streams: Sequence[tuple[str, bytes, int, int]], notes: Sequence[str], room: int, cleaned: bool = True
+    streams: Sequence[tuple[str, bytes, int, int]], notes: Sequence[str], room: int, cleaned: bool = True, id: str = ""
 ) -> str:
     """Output and how it ended, as one text of at most ``room`` characters.
 
     ``streams``: name, bytes, how many are missing, and where. Two that have something to show are labelled, and stderr
-    always. ``notes`` stand behind them, each in brackets.
+    always. ``notes`` stand behind them, each in brackets. ``id``: with it ``read_output`` shows what is cut.
     """
     given = [one for one in streams if one[1] or one[2]]
     ends = [f"[{note}]" for note in notes if note] or ([] if given else ["[no output]"])
     labels = [f"[{name}]" if len(given) > 1 or name != "stdout" else "" for name, *_ in given]
     free = room - sum(len(one) + 1 for one in (*ends, *labels)) - len(given)
     parts = list[str]()
-    # The shorter stream gets all that it needs, and the other one the rest.
-    sizes = sorted((len(data) + omitted, at) for at, (_, data, omitted, _) in enumerate(given))
-    texts = dict[int, str]()
-    for left, (_, at) in zip(range(len(given), 0, -1), sizes, strict=True):
-        _, data, omitted, cut = given[at]
-        texts[at] = fitted(data, omitted, cut, max(0, free // left), cleaned)
-        free -= len(texts[at])
-    for at, label in enumerate(labels):
-        parts += [label] * bool(label) + [texts[at].removesuffix("\n")]
+    for label, text in zip(labels, shared(given, free, cleaned, id), strict=True):
+        parts += [label] * bool(label) + [text.removesuffix("\n")]
     return ("\n".join((*parts, *ends)) or "[an empty line]")[:room]

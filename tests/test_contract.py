@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,7 @@ from shellsession import (
     CommandTimeout,
     InvalidRequest,
     Limits,
+    NoSuchOutput,
     NotRunning,
     Result,
     Session,
@@ -136,6 +138,58 @@ def test_limits_hold(sh: Session) -> None:
     assert (result.outcome, result.state_kept) == ("overflow", True)
 
 
+def test_a_cut_output_is_read_by_pages(sh: Session) -> None:
+    result = sh.run("seq 100000; echo err >&2", limits=Limits(max_output=1000))
+    assert (result.id, result.stdout_omitted) == ("c1", 588895 - 1000)
+    assert 'omitted; read_output("c1", ...) shows them ...]' in result.for_model(2000)
+    assert sh.read_output("c1", lines=(70000, 70002)) == "70000\n70001\n70002\n"
+    assert sh.read_output("c1", grep="^9*$", lines=(10, None)) == "99:99\n999:999\n9999:9999\n99999:99999\n"
+    assert sh.read_output("c1", bytes=(588883, None)) == "9999\n100000\n"
+    assert sh.read_output("c1", "stderr") == "err\n"
+    assert sh.read_output("c1", lines=(100001, None)) == sh.read_output("c1", grep="x") == ""
+
+
+@pytest.mark.parametrize("by", ["lines", "bytes"])
+def test_the_marks_of_the_pages_lead_through_the_whole_output(sh: Session, by: str) -> None:
+    """A character is never split, and no page is longer than requested."""
+    result = sh.run("for i in {1..3000}; do echo ä€$i; done", limits=Limits(max_output=1000))
+    read, part = "", {by: (1, None) if by == "lines" else (0, None)}
+    while part:
+        shown = sh.read_output(result.id, max_chars=500, **cast(Any, part))
+        assert len(shown) <= 500
+        text, _, mark = shown.partition("[... more follows")
+        found = re.search(rf"{by}=\((\d+), \d+\)\) shows the next \.\.\.\]$", mark)
+        read, part = read + text, {by: (int(found[1]), None)} if found else {}
+    assert read == "".join(f"ä€{number}\n" for number in range(1, 3001))
+
+
+def test_the_last_outputs_are_kept_and_an_error_names_them(sh: Session) -> None:
+    """A short one and a long one do not displace each other."""
+    assert sh.run("echo first").id == "c1"
+    sh.run("seq 10000")
+    for number in range(20):
+        assert sh.run(f"echo {number}").id == f"c{number + 3}"
+    with pytest.raises(NoSuchOutput, match=r"output 'c1' is not kept .*; kept are: c2, c3, .*, c22; "):
+        sh.read_output("c1")
+    assert sh.read_output("c3") == "0\n"
+    sh.restart()
+    assert sh.run("echo after").id == "c23"
+    assert sh.read_output("c2", lines=(10000, None)) == "10000\n"
+    for wrong in ({"lines": (0, 1)}, {"grep": "("}, {"bytes": (3, 1)}, {"bytes": (0, 1), "lines": (1, 2)}):
+        with pytest.raises(InvalidRequest):
+            sh.read_output("c2", **cast(Any, wrong))
+
+
+def test_a_command_that_was_handed_back_has_one_output(sh: Session, place: Path) -> None:
+    os.mkfifo(place / "fifo")
+    first = sh.run("seq 5000; read x <fifo; seq 5001 10000", timeout=SOON, on_timeout="yield")
+    assert sh.read_output(first.id, grep="5000") == "5000:5000\n"
+    (place / "fifo").write_text("on\n")
+    last = sh.wait()
+    assert (first.id, last.id, last.stdout[:5]) == ("c1", "c1", "5001\n")
+    assert sh.read_output("c1", lines=(4999, 5002)) == "4999\n5000\n5001\n5002\n"
+
+
 def test_who_hears_output_may_ask_how_the_session_is(sh: Session) -> None:
     seen = list[object]()
     sh.run("echo a", on_output=lambda *_: seen.append((sh.cwd, sh.size, sh.jobs())))
@@ -225,6 +279,7 @@ _VERBS: Final[dict[str, Callable[[Session], object]]] = {
     "expect_exact": lambda sh: sh.expect_exact("x"),
     "restart": lambda sh: sh.restart(),
     "resize": lambda sh: sh.resize(99, 33),
+    "read_output": lambda sh: sh.read_output("c1"),
 }
 
 

@@ -3,20 +3,67 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import inspect
+import json
+import pkgutil
 import re
-from collections.abc import Iterator
-from typing import Final
+import shutil
+import tomllib
+from collections.abc import Callable, Iterator
+from os.path import normpath
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
-from documents import TOP, Block, anchors, blocks, dialogue, links, looks_like, own_daemon, read, run_bash, run_python
+import yaml
+from documents import (
+    TOP,
+    Block,
+    anchors,
+    blocks,
+    cells,
+    dialogue,
+    links,
+    looks_like,
+    own_daemon,
+    prints_as_shown,
+    read,
+    run_bash,
+    run_python,
+)
 
-_DOCS: Final = tuple(str(path.relative_to(TOP)) for path in sorted((TOP / "docs").glob("*.md")))
-_PAGES: Final = (*_DOCS, "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
-_PROGRAMS: Final = [block for page in _PAGES for block in blocks(page, "python")]
-_COMMANDS: Final = [block for page in _PAGES for block in blocks(page, "bash", "console")]
+import shellsession
+from benchmarks.report import quoted
+from shellsession.cli.arguments import VERBS
+from shellsession.engine.bash.spawn import _DROPPED, AGENT_ENV
+from shellsession.errors import ShellSessionError
+from shellsession.options import Options
+from shellsession.signatures import RunOptions
+
+_DOCS: Final = tuple(str(path.relative_to(TOP)) for path in sorted((TOP / "docs").rglob("*.md")))
+_PAGES: Final = (*_DOCS, "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "examples/README.md")
+_BLOCKS: Final = [block for page in _PAGES for block in blocks(page)]
+_RUN: Final = [block for block in _BLOCKS if not block.unrun]
+_SDK_PAGES: Final = "docs/integrations/"  # their programs need SDKs: tests/integrations runs them
+_UNRUN_MAX: Final = 10
+_PARSERS: Final[dict[str, Callable[[str], object]]] = {
+    "json": json.loads,
+    "toml": tomllib.loads,
+    "yaml": yaml.safe_load,
+    "text": str,
+}
+_REFERENCE: Final = "".join(map(read, _DOCS))
 # From where the pages name files.
 _ROOTS: Final = (TOP, TOP / "shellsession", TOP / "shellsession" / "engine" / "verbs")
 _TARGETS: Final = set(re.findall(r"^([a-z-]+):", read("Makefile"), re.MULTILINE))
+
+
+def in_language(*languages: str) -> pytest.MarkDecorator:
+    """For each block that is run or parsed here."""
+    elsewhere = (_SDK_PAGES,) if "python" in languages or "bash" in languages or "console" in languages else ()
+    found = [block for block in _RUN if block.language in languages and not block.page.startswith(elsewhere)]
+    return pytest.mark.parametrize("block", found, ids=str)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -27,35 +74,49 @@ def daemon_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 
 def test_each_block_says_what_it_is() -> None:
     """A block in another language would be run by nobody."""
-    assert {block.language for page in _PAGES for block in blocks(page)} <= {"python", "bash", "console", "text"}
-    assert _PROGRAMS
-    assert _COMMANDS
+    assert {block.language for block in _BLOCKS} <= {"python", "bash", "console", *_PARSERS}
 
 
-@pytest.mark.parametrize("program", _PROGRAMS, ids=str)
-def test_a_program_runs(program: Block) -> None:
-    done = run_python(program.text)
+def test_few_blocks_are_not_run() -> None:
+    unrun = [block for block in _BLOCKS if block.unrun]
+    assert len(unrun) <= _UNRUN_MAX, list(map(str, unrun))
+
+
+@in_language("python")
+def test_a_program_runs(block: Block, tmp_path: Path) -> None:
+    if "Sandbox(" in block.text and shutil.which("bwrap") is None:
+        pytest.skip("bubblewrap is not installed")
+    done = run_python(block.text, _directory(block, tmp_path))
     assert (done.returncode, done.stderr) == (0, "")
-    shown = re.findall(r"# prints: (.+)$", program.text, re.MULTILINE)
-    assert not shown or done.stdout.splitlines() == shown
+    assert prints_as_shown(block.text, done.stdout), done.stdout
 
 
-@pytest.mark.parametrize("block", [block for block in _COMMANDS if block.language == "console"], ids=str)
-def test_a_command_prints_what_the_page_shows(block: Block) -> None:
+@in_language("console")
+def test_a_command_prints_what_the_page_shows(block: Block, tmp_path: Path) -> None:
     for command, shown in dialogue(block.text):
-        done = run_bash(command)
-        assert looks_like(done.stdout + done.stderr, shown), done.stdout + done.stderr
+        done = run_bash(f"exec 2>&1; {command}", _directory(block, tmp_path))
+        assert looks_like(done.stdout, shown), done.stdout
 
 
-@pytest.mark.parametrize("block", [block for block in _COMMANDS if block.language == "bash"], ids=str)
-def test_a_command_works(block: Block) -> None:
+@in_language("bash")
+def test_a_command_works(block: Block, tmp_path: Path) -> None:
     """A target of make would run this test again: it has to exist. All other commands are run."""
     lines = [line.partition("  #")[0] for line in block.text.splitlines()]
     made = {word for line in lines if line.startswith("make ") for word in line.split()[1:] if "=" not in word}
     assert made <= _TARGETS
     others = "\n".join(line for line in lines if not line.startswith("make "))
-    done = run_bash(f"set -e\n{others}")
+    done = run_bash(f"set -e\n{others}", _directory(block, tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _directory(block: Block, fresh: Path) -> Path:
+    """Where a reader would run it: a page for contributors is about the checkout."""
+    return fresh if block.page in _DOCS else TOP
+
+
+@in_language(*_PARSERS)
+def test_a_file_can_be_parsed(block: Block) -> None:
+    _PARSERS[block.language](block.text)
 
 
 @pytest.mark.parametrize("page", ["README.md", *_PAGES])
@@ -64,14 +125,89 @@ def test_links_lead_somewhere(page: str) -> None:
         if link.startswith(("http:", "https:", "mailto:")):
             continue
         path, _, anchor = link.partition("#")
-        target = (TOP / page).parent / path if path else TOP / page
+        target = Path(normpath((TOP / page).parent / path if path else TOP / page))
         assert target.exists(), link
+        assert page not in _DOCS or target.is_relative_to(TOP / "docs"), f"{link} is no part of the site"
         assert not anchor or anchor in anchors(target), link
 
 
-@pytest.mark.parametrize("page", _DOCS)
-def test_each_page_can_be_found_from_the_readme(page: str) -> None:
-    assert page in {link.partition("#")[0] for link in links("README.md")}
+def test_each_page_is_within_two_clicks_of_the_first() -> None:
+    one_click = _linked("docs/index.md")
+    assert set(_DOCS) <= one_click.union(*map(_linked, one_click))
+
+
+def _linked(page: str) -> set[str]:
+    """The pages to which a page links."""
+    targets = [(TOP / page).parent / link.partition("#")[0] for link in links(page) if not link.startswith("http")]
+    return {str(target.resolve().relative_to(TOP)) for target in targets if target.suffix == ".md"}
+
+
+def _codes(*modules: str) -> set[str]:
+    """The codes of the errors that these modules define, or that any module does."""
+    for module in pkgutil.walk_packages(shellsession.__path__, "shellsession."):
+        if not module.name.startswith("shellsession.integrations.") and not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    kinds = [ShellSessionError]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    return {kind.code for kind in kinds if kind.__module__ in modules or not modules}
+
+
+def test_each_error_has_a_section_of_troubleshooting() -> None:
+    page = "docs/troubleshooting.md"
+    sections = set(re.findall(r"^## `(\w+)`$", read(page), re.MULTILINE))
+    assert sections == _codes("shellsession.errors", "shellsession.models")
+
+
+def test_each_code_of_an_error_is_explained() -> None:
+    elsewhere = {code for path in (TOP / "shellsession").rglob("*.py") for code in _written_codes(path)}
+    page = read("docs/troubleshooting.md")
+    assert {code for code in _codes() | elsewhere if f"`{code}`" not in page} == set()
+
+
+def _written_codes(path: Path) -> list[str]:
+    return re.findall(r'^    code = "(\w+)"$', path.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def test_the_reference_names_every_public_name() -> None:
+    page = "".join(map(read, (name for name in _DOCS if name.startswith("docs/api/"))))
+    shown = set(re.findall(r"^::: shellsession(?:\.\w+)*\.(\w+)$", page, re.MULTILINE))
+    assert {name for name in shellsession.__all__ if name not in shown and f"`{name}`" not in page} == set()
+
+
+def test_the_pages_name_every_verb() -> None:
+    verbs = [name for name, _ in inspect.getmembers(shellsession.Session, inspect.isfunction) if name[0] != "_"]
+    assert [verb for verb in verbs if f"`{verb}(" not in _REFERENCE] == []
+
+
+def test_the_pages_name_every_option() -> None:
+    options = [*RunOptions.__annotations__, *Options.__annotations__]
+    internal = {"umask"}  # the daemon sets it
+    assert [name for name in options if name not in internal and f"{name}=" not in _REFERENCE] == []
+
+
+def test_the_pages_name_every_field_of_a_result() -> None:
+    fields: list[Any] = [*shellsession.Result.__match_args__, *shellsession.Limits.__match_args__]
+    assert [name for name in fields if f"`{name}`" not in _REFERENCE] == []
+
+
+def test_the_page_of_the_command_line_names_every_verb() -> None:
+    page = read("docs/daemon.md")
+    assert [verb for verb in VERBS if f"`{verb}`" not in page and f"shellsession {verb}" not in page] == []
+
+
+def test_the_pages_name_every_variable_that_is_added_or_taken() -> None:
+    assert [name for name, value in AGENT_ENV.items() if f"`{name}={value}`" not in _REFERENCE] == []
+    assert [name for name in _DROPPED if f"`{name}`" not in _REFERENCE] == []
+
+
+@pytest.mark.parametrize("page", [page for page in ("README.md", *_DOCS) if "<!-- measured -->" in read(page)])
+def test_quoted_figures_are_those_of_the_last_run(page: str) -> None:
+    text, report = read(page), read("benchmarks/results.md")
+    assert quoted(text, report) == text
+    measured = re.findall(r"^<!-- measured -->$(.*?)^<!-- /measured -->$", text, re.DOTALL | re.MULTILINE)
+    names = {cells(line)[0] for part in measured for line in part.splitlines() if line.startswith("| ")}
+    assert names <= {cells(line)[0] for line in report.splitlines()}
 
 
 def _named_files(page: str) -> set[str]:
@@ -80,12 +216,12 @@ def _named_files(page: str) -> set[str]:
     return {name for name in named if "NAME" not in name}  # which stands for a name of the reader's
 
 
-@pytest.mark.parametrize("page", ["docs/design.md", "CONTRIBUTING.md", "SECURITY.md"])
+@pytest.mark.parametrize("page", ["docs/design.md", "docs/promises.md", "CONTRIBUTING.md", "SECURITY.md"])
 def test_the_files_that_a_page_names_exist(page: str) -> None:
     assert {name for name in _named_files(page) if not any((root / name).exists() for root in _ROOTS)} == set()
 
 
-@pytest.mark.parametrize("page", ["docs/design.md", "SECURITY.md"])
+@pytest.mark.parametrize("page", ["docs/design.md", "docs/promises.md", "SECURITY.md"])
 def test_the_tests_that_a_page_names_exist(page: str) -> None:
     named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", read(page))
     assert named

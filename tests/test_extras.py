@@ -18,6 +18,7 @@ from commands import cli
         ("langchain", "langchain_core", "import shellsession.integrations.langchain"),
         ("mcp", "mcp", "import shellsession.integrations.mcp"),
         ("openai", "agents", "import shellsession.integrations.openai"),
+        ("otel", "opentelemetry", "import shellsession.integrations.otel"),
         ("pydantic-ai", "pydantic_ai", "import shellsession.integrations.pydantic_ai"),
         ("strands", "strands", "import shellsession.integrations.strands"),
     ],

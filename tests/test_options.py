@@ -12,6 +12,7 @@ from typing import Any, Final
 import pytest
 
 from shellsession import (
+    TTY,
     AsyncAgents,
     AsyncRemoteSession,
     AsyncSession,
@@ -48,6 +49,8 @@ _RUN: Final[dict[str, Any]] = {
     "isolated": True,
     "limits": Limits(7),
     "on_output": print,
+    "cwd": "/usr",
+    "env": {"A": "1"},
 }
 _SESSION: Final[dict[str, Any]] = {
     "cwd": "/usr",
@@ -58,8 +61,12 @@ _SESSION: Final[dict[str, Any]] = {
     "on_timeout": "kill",
     "tty": False,
     "limits": Limits(7),
+    "idle_timeout": 8.0,
+    "stdin": TTY,
+    "merge_stderr": True,
     "startup": (b"X=1",),
     "check_startup": False,
+    "shutdown": (b"X=2",),
     "size": (81, 25),
     "bash": "/bin/bash",
     "sandbox": Sandbox(network=False),
@@ -81,6 +88,7 @@ _NO_FLAGS: Final = {
 _NOT_THE_MODELS: Final = {
     **dict.fromkeys(["on_timeout", "idle_timeout", "limits", "on_output"], "the toolbox's own"),
     **dict.fromkeys(["tty", "echo", "merge_stderr", "isolated"], "how the toolbox reads output; nothing to choose"),
+    **dict.fromkeys(["cwd", "env"], "a model writes them into its command"),
 }
 _RESULT: Final = Result(b"", b"", 0, None, "/", 0.1, "exited")
 

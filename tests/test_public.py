@@ -27,7 +27,9 @@ _PUBLIC = [
     "TTY",
     "AgentInfo",
     "Agents",
+    "AlreadyOpen",
     "AsyncAgents",
+    "AsyncJob",
     "AsyncRemoteSession",
     "AsyncSession",
     "CommandError",
@@ -40,6 +42,7 @@ _PUBLIC = [
     "LimitReached",
     "Limits",
     "NoSuchAgent",
+    "NoSuchOutput",
     "NotRunning",
     "OutcomeUnknown",
     "Policy",
@@ -70,6 +73,7 @@ _VERBS = {
     "send",
     "type",
     "interrupt",
+    "read_output",
     "expect",
     "expect_exact",
     "restart",
@@ -125,7 +129,8 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 @twins
 def test_both_sessions_have_these_verbs(kinds: tuple[type, type]) -> None:
-    assert [set(verbs(kind)) - {"ask", "connect"} for kind in kinds] == [_VERBS] * 2
+    # ``jobs`` is awaited by neither, and each kind has jobs of its own.
+    assert [set(verbs(kind)) - {"ask", "connect", "jobs"} for kind in kinds] == [_VERBS] * 2
 
 
 @twins

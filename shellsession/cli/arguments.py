@@ -134,7 +134,7 @@ def width() -> int | None:
 
 
 # The verbs, and what each does. The module of a verb has ``main(words)``, which runs it, and ``own_parser()``, its
-# parser, which tools/generate.py reads, too.
+# parser, which docs/generate.py reads, too.
 VERBS: Final = {
     "run": "run a command in an agent's session",
     "ls": "list the agents and what they run",
@@ -142,6 +142,7 @@ VERBS: Final = {
     "wait": "wait for a running command, and print its output",
     "interrupt": "end the running command, keep the session",
     "jobs": "list what earlier commands left running",
+    "output": "show parts of what a command printed",
     "restart": "give an agent a fresh bash",
     "kill": "close sessions, and end everything that runs in them",
     "attach": "use an agent's session yourself, at a prompt",
@@ -265,6 +266,14 @@ def seconds(text: str) -> float | None:
             f"{text!r:.40} is not a number of seconds, or too large; 0 means no limit"
         ) from None
     return value or None
+
+
+def variable(text: str) -> tuple[str, str]:
+    """Parse NAME=VALUE."""
+    name, is_set, value = text.partition("=")
+    if not is_set:
+        raise argparse.ArgumentTypeError(f"{name!r:.40} has no value: write {name:.40}=VALUE")
+    return name, value
 
 
 def count(text: str) -> int:

@@ -1,6 +1,6 @@
 """``shellsession completion``: print a script that completes verbs, options, and names of agents in bash, zsh or fish.
 
-The scripts are files of the package. tools/generate.py makes them from the parsers of the verbs.
+The scripts are files of the package. docs/generate.py makes them from the parsers of the verbs.
 """
 
 from __future__ import annotations

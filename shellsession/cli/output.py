@@ -1,85 +1,58 @@
-"""``OutputRelay``: write a command's output to our own stdout and stderr as it arrives.
-
-Each byte is written exactly once and in order, even if Ctrl-C interrupts the writing.
-"""
+"""``shellsession output``: show parts of what a command printed, also if it was too long for its result."""
 
 from __future__ import annotations
 
-import os
+import argparse
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
 
-from ..engine.io.threads import Poller, Wait
-from ..errors import ShellSessionError
+from . import arguments
 
-TYPE_CHECKING = False
-
-if TYPE_CHECKING:
-    import signal
-    from typing import Final
-
-    from ..models import Result, Stream
-else:
-    import _signal as signal
-
-
-_SIGINT: Final = (signal.SIGINT,)
-# A pipe that is ready for writing takes so many bytes without blocking: pipe(7), PIPE_BUF.
-_PIECE: Final = 4096
+EXAMPLES: Final = (
+    ("shellsession output builder", "the latest output, from its first line"),
+    ("shellsession output builder c17 --lines 200:300", "some lines of the result with that id"),
+    ("shellsession output builder --grep 'error|warning'", "the lines that match, with their numbers"),
+)
+_DESCRIPTION: Final = """\
+Show a part of what a command of the agent printed. The session keeps the last 20 short outputs and the last 20 others,
+64 MiB together. If there is more than --max-chars, the last line names the call that goes on. `shellsession run --json`
+prints the id of each result."""
 
 
-class OutputRelay:
-    """Writes output as it arrives, when called as ``on_output``, and the rest of a result after Ctrl-C."""
-
-    def __init__(self) -> None:
-        self._written: dict[Stream, int] = {"stdout": 0, "stderr": 0}
-        self._poller = Poller()
-
-    def __call__(self, stream: Stream, data: bytes) -> None:
-        """Write the data. Ctrl-C can interrupt the wait for the reader, but not come between a write and its count."""
-        ready = Wait(write=(1 if stream == "stdout" else 2,))
-        for at in range(0, len(data), _PIECE):
-            self._poller.wait(ready)
-            piece = data[at : at + _PIECE]
-            try:
-                signal.pthread_sigmask(signal.SIG_BLOCK, _SIGINT)
-                write(stream, piece)
-                self._written[stream] += len(piece)
-            finally:
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGINT)
-
-    def skip(self, stream: Stream, missing: int) -> None:
-        """Report that the next ``missing`` bytes were not kept."""
-        report_gap(stream, missing)
-        self._written[stream] += missing
-
-    def write_rest(self, result: Result) -> None:
-        """Write the part of the result that has not been written: after Ctrl-C no more output arrives."""
-        from ..models import streams_of
-
-        for stream, data, omitted, cut in streams_of(result):
-            written = self._written[stream]
-            write(stream, data[written:cut] + data[max(cut, written - omitted) :])
-            report_gap(stream, max(0, cut + omitted - max(written, cut)))
+def own_parser() -> argparse.ArgumentParser:
+    parser = arguments.parser("output", "[OPTIONS] AGENT [ID]", _DESCRIPTION, EXAMPLES)
+    parser.add_argument("--stream", choices=("stdout", "stderr"), default="stdout", help="which one (default: stdout)")
+    parser.add_argument("--lines", metavar="A:B", type=_range, help="the lines from A to B, counted from 1; A: goes on")
+    parser.add_argument("--grep", metavar="RE", help="only the lines that match a regular expression of Python")
+    parser.add_argument("--bytes", metavar="A:B", type=_range, help="the bytes from A up to B, counted from 0")
+    most = "how much to show at most (default: 30000)"
+    parser.add_argument("--max-chars", metavar="N", type=arguments.positive, default=30_000, help=most)
+    arguments.add_socket(parser)
+    arguments.add_agent(parser)
+    parser.add_argument("id", metavar="ID", nargs="?", default="", help="of a result (default: the latest with output)")
+    return parser
 
 
-def write(stream: Stream, data: bytes) -> None:
-    """Write all data to our stream now. Raises BrokenPipeError if its reader has gone."""
-    fd = 1 if stream == "stdout" else 2
-    rest = memoryview(data)
-    try:
-        while rest:
-            try:
-                rest = rest[os.write(fd, rest) :]
-            except BlockingIOError:  # another process that shares the terminal or pipe made it non-blocking
-                Poller().wait(Wait(write=(fd,)))
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise ShellSessionError(f"{stream} cannot be written ({error.strerror}): check where it goes") from error
+def _range(text: str) -> tuple[int, int | None]:
+    first, colon, last = text.partition(":")
+    with suppress(ValueError):
+        if colon:
+            return int(first), int(last) if last else None
+    raise argparse.ArgumentTypeError(f"{text!r:.40} is not a range of numbers such as 200:300 or 200:")
 
 
-def report_gap(stream: str, omitted: int) -> None:
-    """Say on stderr how many bytes of the stream were not kept, if any."""
-    if omitted:
-        from .arguments import talk
+def main(words: Sequence[str]) -> int:
+    args = own_parser().parse_args(words)
+    import shlex
 
-        talk(f"{omitted} bytes of {stream} were not kept: they are missing in the middle")
+    from ..daemon.client.admin import Visit
+    from ..paging import query_for
+    from .relay import write
+
+    query = query_for(args.id, args.stream, args.lines, args.bytes, args.grep, args.max_chars)
+    with Visit(args.agent, args.socket) as visit:
+        text = visit._page(query._replace(verb=f"shellsession output {shlex.quote(args.agent)}"))
+    ends = args.bytes or not text or text.endswith("\n")
+    write("stdout", (text if ends else f"{text}\n").encode("utf-8", "replace"))
+    return 0

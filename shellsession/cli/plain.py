@@ -18,7 +18,7 @@ from ..daemon.protocol.messages import closed_meanwhile, exit_code_of, field, to
 from ..daemon.protocol.wire import Message
 from ..engine.io.threads import Poller
 from ..errors import NoSuchAgent, SessionClosed, ShellSessionError
-from .output import OutputRelay
+from .relay import OutputRelay
 from .words import default_agent, name, script
 
 TYPE_CHECKING = False

@@ -20,7 +20,7 @@ from ..errors import InvalidRequest
 from ..models import OnOutput, Result, streams_of
 from ..signatures import Seconds
 from .arguments import show_json, span, talk
-from .output import OutputRelay, report_gap, write
+from .relay import OutputRelay, report_gap, write
 from .words import INTERRUPTED, REFUSED
 
 _CHUNK: Final = 1 << 16
@@ -161,8 +161,8 @@ class _FollowingVisit(Visit):
         super().__init__(agent, socket)
         self._on_output = self._relay = relay
 
-    def _wait_message(self, verb: str, timeout: Seconds, *parts: bytes) -> Message:
-        header, parts = super()._wait_message(verb, timeout, *parts)
+    def _wait_message(self, verb: str, timeout: Seconds, *parts: bytes, **fields: object) -> Message:
+        header, parts = super()._wait_message(verb, timeout, *parts, **fields)
         return Message({**header, "so_far": True}, parts)
 
     def _call_back(self, on_output: OnOutput, message: Message) -> None:

@@ -6,14 +6,17 @@ stdout gets exactly the bytes that the command printed, and nothing else.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
+from types import EllipsisType
 from typing import TYPE_CHECKING, Final
 
-from ..models import MAX_COMMAND, OPTIONS, TTY, Result, Stdin
-from . import arguments, results, words
-from .arguments import show_json, talk
-from .output import OutputRelay
+from ..models import MAX_COMMAND, OPTIONS, TTY, Request, Result, Stdin
+from ..options import SessionOptions
+from . import arguments, flags, results, words
+from .arguments import show_json
+from .relay import OutputRelay
 
 if TYPE_CHECKING:
     from ..daemon.client.session import RemoteSession
@@ -24,6 +27,10 @@ EXAMPLES: Final = (
     ("shellsession run -s builder --timeout 600 -- make test", "several are a command and its arguments"),
     ("shellsession run --timeout 5 --on-timeout yield -- ./watch.sh", "hand it to `shellsession wait` after 5 s"),
     ("shellsession run -i -- 'read -p \"name? \" name; echo $name'", "`shellsession send` answers the question"),
+    (
+        "shellsession run -s a1 --sandbox --write . --hide ~/.ssh --deny 'git push' -- make",
+        "in a sandbox, by rules; later calls of a1 need no flags",
+    ),
     ("shellsession run - < deploy.sh", "a script from stdin"),
     ("shellsession run --stdin -- 'sort | uniq -c' < words.txt", "stdin for the command itself"),
 )
@@ -34,6 +41,8 @@ gives up. The exit status is the command's; 124 if a time limit passed or the co
 nothing could be run, 130 after Ctrl-C (which ends the command and keeps the session), 128 + n if signal n killed the
 session's shell. If this process itself is killed, the command continues."""
 
+_RULES: Final = """\
+The daemon holds them for every client of the session. They need the extra "policy"."""
 _SOURCE: Final = "put the script into a file, and run `source FILE`"
 _NOT_RUN: Final = "cancelled by Ctrl-C while it was waiting for the session: nothing was run"
 _UNKNOWN: Final = "cancelled by Ctrl-C, and the command may or may not have run: check its effects"
@@ -57,7 +66,11 @@ def own_parser() -> argparse.ArgumentParser:
         " choice, usually interrupt)",
     )
     parser.add_argument(
-        "--idle-timeout", metavar="S", type=arguments.seconds, help="end it after S seconds without output"
+        "--idle-timeout",
+        metavar="S",
+        type=arguments.seconds,
+        default=...,
+        help="end it after S seconds without output (0: no limit)",
     )
     parser.add_argument("--tty", action="store_true", help="its stdout is a terminal: columns and colours")
     parser.add_argument(
@@ -71,8 +84,19 @@ def own_parser() -> argparse.ArgumentParser:
         help="its stdin is the session's terminal; when it waits for input, exit with 124; `shellsession send`"
         " answers it",
     )
-    parser.add_argument("--merge-stderr", action="store_true", help="write both streams to stdout, in order")
-    parser.add_argument("--cwd", metavar="DIR", help="where the session starts, if it is opened now (default: here)")
+    parser.add_argument(
+        "--merge-stderr", action="store_true", default=None, help="write both streams to stdout, in order"
+    )
+    parser.add_argument(
+        "-C", dest="cwd", metavar="DIR", help="run only this command in DIR; a relative DIR is below the session's"
+    )
+    parser.add_argument(
+        "--env",
+        metavar="NAME=VALUE",
+        type=arguments.variable,
+        action="append",
+        help="an environment variable for this command only; can be repeated",
+    )
     parser.add_argument("--no-start", action="store_true", help="start no daemon if none runs")
     arguments.add_json(
         parser,
@@ -81,6 +105,15 @@ def own_parser() -> argparse.ArgumentParser:
         " stdout_base64 and stderr_base64 (exact bytes) if the text is not exact",
     )
     arguments.add_socket(parser)
+    flags.add_session(parser, beside_command=True)
+    flags.add_rules(parser, _RULES)
+    parser.add_argument(
+        "--confirm",
+        action="store_true",
+        help="ask at this terminal before it runs; with --allow, only if that does not cover it. Other clients of the"
+        " session are not asked",
+    )
+    flags.add_max_chars(parser)
     parser.add_argument("command", metavar="COMMAND", nargs=argparse.REMAINDER, help="a script, or words; - is stdin")
     return parser
 
@@ -94,13 +127,18 @@ def main(typed: Sequence[str]) -> int:
         parser.error("stdin cannot be both the script and the command's input: give the command as an argument")
     if args.interactive and args.stdin:
         parser.error("--interactive makes stdin a terminal, --stdin passes this process's stdin: choose one")
-    from ..daemon.client.session import connect
+    from ..daemon.client.session import RemoteSession
 
     script = results.read_stdin(MAX_COMMAND, _SOURCE) if reads_script else words.script(command)
     agent = words.default_agent() if args.session is None else args.session
-    with connect(agent, args.socket, not args.no_start, cwd=args.cwd) as session:
-        if args.cwd is not None and not session.opened_here:
-            talk(f"agent {agent!r} has a session already, whose directory is kept: --cwd is only for a new session")
+    options: SessionOptions = {**flags.options_of(args, asks=args.confirm), **flags.output_limits(args.max_chars)}
+    with RemoteSession._of(agent, args.socket, not args.no_start, options, exact=True) as session:
+        session.connect()
+        if args.confirm:
+            from .terminal import confirm
+
+            place = session.cwd if args.cwd is None else os.path.join(session.cwd, args.cwd)
+            flags.asking_policy(args, confirm).check(Request(script), agent, place)
         if sys.stderr.isatty():
             session.on_wait = lambda message: results.report_waiting(agent, message)
         relay = OutputRelay()
@@ -116,6 +154,7 @@ def _run(session: RemoteSession, script: bytes, args: argparse.Namespace, relay:
     options = {name: value for name, value in vars(args).items() if name in OPTIONS}
     options["stdin"] = _stdin(args, len(script))
     options["tty"] = args.tty or args.interactive
+    options["env"] = None if args.env is None else dict(args.env)
     options["on_output"] = None if args.json else relay
     try:
         return results.until_ctrl_c(lambda: session.run(script, **options))
@@ -123,10 +162,10 @@ def _run(session: RemoteSession, script: bytes, args: argparse.Namespace, relay:
         raise KeyboardInterrupt(_NOT_RUN if no_outcome.ended else _UNKNOWN) from None
 
 
-def _stdin(args: argparse.Namespace, beside: int) -> Stdin:
+def _stdin(args: argparse.Namespace, beside: int) -> Stdin | EllipsisType:
     """The command's stdin. It shares one message with the command, which takes ``beside`` bytes of it."""
     if args.stdin:
         from ..daemon.protocol.wire import PARTS_MAX
 
         return results.read_stdin(PARTS_MAX - beside, _REDIRECT)
-    return TTY if args.interactive else None
+    return TTY if args.interactive else ...

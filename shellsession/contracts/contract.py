@@ -178,13 +178,18 @@ class Contract(Generic[P]):
 
 
 def definition(contract: Contract[Any]) -> dict[str, Any]:
-    """The tool's definition for the model: name, description, and the JSON schema of its input."""
-    schema = contract.Input.model_json_schema()
+    """The contract's definition for the model."""
+    return tool_definition(contract.name, contract.description, contract.Input)
+
+
+def tool_definition(name: str, description: str, arguments: type[Input]) -> dict[str, Any]:
+    """A tool's definition for the model: name, description, and the JSON schema of its input."""
+    schema = arguments.model_json_schema()
     schema.pop("title", None)
     schema.pop("description", None)  # pydantic copies the docstring of the class, which is not for the model
     for field in schema.get("properties", {}).values():
         field.pop("title", None)
-    return {"name": contract.name, "description": contract.description, "input_schema": schema}
+    return {"name": name, "description": description, "input_schema": schema}
 
 
 def to_path(name: str, value: object) -> str | None:

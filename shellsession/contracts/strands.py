@@ -13,8 +13,8 @@ How this module reads the document where it is silent:
   SDK. ``restart`` ignores all fields but ``mode``, and starts no bash before the first command.
 * A session lives until its agent is collected or restarts it. Only ``Agents(idle_ttl=...)`` closes one for being idle;
   then the next command raises BashSessionError.
-* The document states no limit of output. 16 MiB of each stream are kept; a line in the middle says how much was
-  dropped.
+* The document states no limit of output. ``output`` and ``error`` together have at most ``max_chars`` characters; a
+  mark in the middle says how much was dropped.
 * As bash is interactive, ``command &`` prints ``[1] PID`` in ``error``.
 """
 
@@ -25,8 +25,9 @@ from typing import Any, Final, Literal, TypedDict
 from pydantic import ConfigDict, Field, model_validator
 
 from ..errors import ShellSessionError
-from ..models import LONGEST, Limits, Request, Result
-from ..text import KEPT, LOST
+from ..models import LONGEST, Limits, Request, Result, streams_of
+from ..paging import check_chars
+from ..text import KEPT, LOST, MAX_CHARS, shared
 from .cancel import CallCancelled
 from .contract import (
     BadCall,
@@ -38,7 +39,6 @@ from .contract import (
     definition,
     describe_ending,
     limit_of,
-    output_texts,
     to_text,
     without_default,
 )
@@ -46,7 +46,7 @@ from .tool import Binder
 
 TIMEOUT: Final = 120.0  # seconds
 RESTARTED: Final = "Bash session restarted"
-_LIMITS: Final = Limits(max_output=16 << 20)
+_HEADINGS: Final = "\n[stdout]\n\n[stderr]\n"
 _DESCRIPTION: Final = (
     "Execute bash commands in a persistent session: variables, functions and the working directory are kept between"
     " calls. stdout comes back as `output`, stderr as `error`. A command that runs into its timeout is killed together"
@@ -112,11 +112,15 @@ class StrandsInput(Input):
 
 
 class Strands(Contract[Payload]):
-    """The tool of document 001."""
+    """The tool of document 001. ``max_chars``: characters of output that a call returns."""
 
     Input = StrandsInput
     persistent = True
     lasts = True
+
+    def __init__(self, max_chars: int = MAX_CHARS) -> None:
+        check_chars(max_chars)
+        self._max_chars, self._limits = max_chars, Limits(max_output=4 * max_chars)
 
     @property
     def description(self) -> str:
@@ -134,7 +138,7 @@ class Strands(Contract[Payload]):
             timeout=arguments.timeout,
             on_timeout="kill",
             tty=False,
-            limits=_LIMITS,
+            limits=self._limits,
         )
 
     def steps(self, call: object) -> Steps[Payload]:
@@ -146,29 +150,34 @@ class Strands(Contract[Payload]):
         try:
             result = yield action
         except CallCancelled as error:
-            raise _cancelled(error) from None
+            raise self._cancelled(error) from None
         except ShellSessionError as error:
             raise BashSessionError(f"Bash session error: {error}") from error
-        return RESTARTED if isinstance(action, Restart) else render(result, action.timeout)
+        return RESTARTED if isinstance(action, Restart) else render(result, action.timeout, self._max_chars)
+
+    def _cancelled(self, error: CallCancelled) -> BashSessionError:
+        if (result := error.result) is None:
+            return BashSessionError(f"Bash session error: {error}")
+        said = f"Bash session error: {error}; {KEPT if result.state_kept else LOST}"
+        return BashSessionError(said, *_texts(result, self._max_chars, said))
 
 
-def _cancelled(error: CallCancelled) -> BashSessionError:
-    if (result := error.result) is None:
-        return BashSessionError(f"Bash session error: {error}")
-    return BashSessionError(
-        f"Bash session error: {error}; {KEPT if result.state_kept else LOST}", *output_texts(result)
-    )
-
-
-def render(result: Result, timeout: float | None = TIMEOUT) -> Output:
+def render(result: Result, timeout: float | None = TIMEOUT, max_chars: int = MAX_CHARS) -> Output:
     """The documented payload; ``timeout`` is that of the call. Raises BashTimeoutError and BashSessionError."""
-    output, error = output_texts(result)
     if result.outcome == "timed_out":
-        lost = f"bash was killed: {LOST}"
-        raise BashTimeoutError(f"Command timed out after {limit_of(result, timeout)} seconds; {lost}", output, error)
+        said = f"Command timed out after {limit_of(result, timeout)} seconds; bash was killed: {LOST}"
+        raise BashTimeoutError(said, *_texts(result, max_chars, said))
     if why := describe_ending(result):
-        raise BashSessionError(f"Bash session error: {why}", output, error)
+        said = f"Bash session error: {why}"
+        raise BashSessionError(said, *_texts(result, max_chars, said))
+    output, error = _texts(result, max_chars)
     return {"output": output.removesuffix("\n"), "error": error.removesuffix("\n")}
+
+
+def _texts(result: Result, max_chars: int, message: str = "") -> list[str]:
+    """The output of a command. It fits into so many characters, with the message of an error and its headings."""
+    room = max_chars - len(message) - len(_HEADINGS) if message else max_chars
+    return shared(streams_of(result), max(0, room), cleaned=False)
 
 
 TOOL: Final = definition(Strands())

@@ -1,14 +1,14 @@
-"""Anthropic: the ``bash_20250124`` tool over a session (extra ``anthropic`` for the SDK's tool runner).
+"""Anthropic: a session's verbs (``tools``), or the ``bash_20250124`` tool, for the SDK's tool runner.
 
-The model was trained on this tool: it calls it with ``{"command": text}`` or ``{"restart": true}``, and expects one
-bash that keeps its state.
+Models were trained on ``bash_20250124``: they call it with ``{"command": text}`` or ``{"restart": true}``, and expect
+one bash that keeps its state. ``tool`` and ``tool_result`` serve it without the SDK (extra ``anthropic``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from pydantic import Field
 
@@ -17,8 +17,9 @@ from ..contracts.tool import AsyncTool, Binder, Tool
 from ..errors import ContractError, InvalidRequest, ShellSessionError
 from ..models import Request, Result, check_seconds
 from ..text import MAX_CHARS
+from .binding import run_to_end
 from .extras import missing
-from .toolbox import describe, limits_for
+from .toolbox import Toolbox, ToolOptions, describe, limits_for
 
 # The entry for the request's list of tools. The API has the description and the schema.
 TOOL: Final = {"type": "bash_20250124", "name": "bash"}
@@ -163,3 +164,47 @@ def async_runnable(bash: AsyncTool[str]) -> Any:
                 raise tools.ToolError(str(error)) from error
 
     return Runnable()
+
+
+def tools(where: Any, agent: object = None, **options: Unpack[ToolOptions]) -> list[Any]:
+    """The tools of ``Toolbox.VERBS``, for ``client.beta.messages.tool_runner(tools=...)``.
+
+    ``where``: a session of any kind, or ``Agents`` with the name of the ``agent``. ``options``: see ``Toolbox``. The
+    tools of ``AsyncAnthropic`` are ``async_tools``. Raises InvalidRequest.
+    """
+    sdk, toolbox = _sdk(), Toolbox(where, agent, **options)
+
+    class Verb(sdk.BetaBuiltinFunctionTool):  # type: ignore[name-defined]
+        def __init__(self, verb: str) -> None:
+            self._definition = Toolbox.definition(verb)
+
+        def to_dict(self) -> Any:
+            return self._definition
+
+        def call(self, input: object) -> str:
+            try:
+                return run_to_end(toolbox.call(self._definition["name"], input))
+            except ShellSessionError as error:
+                raise sdk.ToolError(str(error)) from error
+
+    return [Verb(verb) for verb in Toolbox.VERBS]
+
+
+def async_tools(where: Any, agent: object = None, **options: Unpack[ToolOptions]) -> list[Any]:
+    """As ``tools``, for ``AsyncAnthropic``."""
+    sdk, toolbox = _sdk(), Toolbox(where, agent, **options)
+
+    class Verb(sdk.BetaAsyncBuiltinFunctionTool):  # type: ignore[name-defined]
+        def __init__(self, verb: str) -> None:
+            self._definition = Toolbox.definition(verb)
+
+        def to_dict(self) -> Any:
+            return self._definition
+
+        async def call(self, input: object) -> str:
+            try:
+                return await toolbox.call(self._definition["name"], input)
+            except ShellSessionError as error:
+                raise sdk.ToolError(str(error)) from error
+
+    return [Verb(verb) for verb in Toolbox.VERBS]

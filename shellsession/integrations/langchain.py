@@ -1,20 +1,25 @@
-"""LangChain 1.x: turn any bound contract tool into a ``StructuredTool`` for ``create_agent(model, tools=[...])``.
+"""LangChain 1.x: a session's verbs, or any tool of a contract, as tools for ``create_agent(model, tools=...)``.
 
-An error of the contract reaches the model as a tool message with status "error", and the agent goes on.
+An error reaches the model as a tool message with status "error", and the agent goes on.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from ..agents import Agents, AsyncAgents
 from ..contracts import langchain
 from ..contracts.phoenix import ToolResult
 from ..contracts.tool import AsyncTool, Tool
 from ..errors import ShellSessionError
+from ..paging import check_chars
+from ..text import MAX_CHARS
+from .binding import run_to_end
+from .capped import capped
 from .extras import missing
 from .threads import call_in_thread
+from .toolbox import Toolbox, ToolOptions
 
 try:
     from langchain_core.tools import StructuredTool, ToolException
@@ -24,16 +29,48 @@ except ImportError as error:
 _OWNER: Final = "langchain"
 
 
-def bash_tool(where: Agents | AsyncAgents | None = None, agent: object = _OWNER, **settings: Any) -> StructuredTool:
+def tools(where: Any, agent: object = None, **options: Unpack[ToolOptions]) -> list[StructuredTool]:
+    """The tools of ``Toolbox.VERBS``: ``create_agent(model, tools=tools(session))``.
+
+    ``where``: a session of any kind, or ``Agents`` with the name of the ``agent``. ``options``: see ``Toolbox``. A
+    session belongs to one agent; its calls run one after the other, for ``invoke`` in any order. Raises InvalidRequest.
+    """
+    toolbox = Toolbox(where, agent, **options)
+    return [_verb_tool(toolbox, verb) for verb in Toolbox.VERBS]
+
+
+def _verb_tool(toolbox: Toolbox, verb: str) -> StructuredTool:
+    async def acall(arguments: object) -> str:
+        try:
+            return await toolbox.call(verb, arguments)
+        except ShellSessionError as error:
+            raise ToolException(str(error)) from error
+
+    definition = Toolbox.definition(verb)
+    return _WholeInputTool(
+        name=verb,
+        description=definition["description"],
+        args_schema=definition["input_schema"],
+        func=lambda arguments: run_to_end(acall(arguments)),
+        coroutine=acall,
+        handle_tool_error=True,
+    )
+
+
+def bash_tool(
+    where: Agents | AsyncAgents | None = None, agent: object = _OWNER, *, max_chars: int = MAX_CHARS, **settings: Any
+) -> StructuredTool:
     """The tool of document 002 as a LangChain tool.
 
     ``where``, ``agent``: the Agents, and the agent in it, whose session runs the calls. The default is a new Agents for
-    this tool alone. ``settings`` are the contract's: ``persistent=True`` keeps one bash for all calls.
+    this tool alone. ``max_chars``: as in ``structured_tool``. ``settings`` are the contract's: ``persistent=True``
+    keeps one bash for all calls.
     With ``ainvoke``, the calls of one message run in their order. With ``invoke``, LangChain starts them all at once in
     threads, in any order; let the model make one call at a time there.
     Give an agent this tool only if its user asked for bash: it runs whatever the model writes, with your permissions.
     """
-    return structured_tool(langchain.tool(where if where is not None else Agents(idle_ttl=None), agent, **settings))
+    bound = langchain.tool(where if where is not None else Agents(idle_ttl=None), agent, **settings)
+    return structured_tool(bound, max_chars)
 
 
 class _WholeInputTool(StructuredTool):
@@ -47,27 +84,29 @@ class _WholeInputTool(StructuredTool):
         return (tool_input,), {}
 
 
-def structured_tool(bound: Tool[Any] | AsyncTool[Any]) -> StructuredTool:
+def structured_tool(bound: Tool[Any] | AsyncTool[Any], max_chars: int = MAX_CHARS) -> StructuredTool:
     """A LangChain tool that calls ``bound``, the tool of a contract, from threads and from asyncio.
 
     Over an asyncio session (``AsyncAgents``, ``AsyncSession``) it can only be awaited. The contract checks the
-    arguments; its error tells the model what is wrong. Cancelling the task ends the command.
+    arguments; its error tells the model what is wrong. Cancelling the task ends the command. ``max_chars``: characters
+    that the model gets of a call. Raises InvalidRequest.
     """
+    check_chars(max_chars)
 
     def call(arguments: object) -> Any:
         try:
-            return _content(bound(arguments))
+            return _content(bound(arguments), max_chars)
         except ShellSessionError as error:
-            raise ToolException(str(error)) from error
+            raise ToolException(capped(str(error), max_chars)) from error
         finally:
             _update_description(tool, bound)
 
     async def acall(arguments: object) -> Any:
         try:
             answer = bound(arguments) if isinstance(bound, AsyncTool) else call_in_thread(bound, arguments)
-            return _content(await answer)
+            return _content(await answer, max_chars)
         except ShellSessionError as error:
-            raise ToolException(str(error)) from error
+            raise ToolException(capped(str(error), max_chars)) from error
         finally:
             _update_description(tool, bound)
 
@@ -82,15 +121,15 @@ def structured_tool(bound: Tool[Any] | AsyncTool[Any]) -> StructuredTool:
     return tool
 
 
-def _content(payload: Any) -> Any:
+def _content(payload: Any, max_chars: int) -> Any:
     """The content of the tool message. Raises ToolException for a payload that is an error."""
     if isinstance(payload, dict) and list(payload) == ["error"]:  # the spec contract's, if the command did not run
-        raise ToolException(payload["error"])
+        raise ToolException(capped(payload["error"], max_chars))
     if not isinstance(payload, ToolResult):
-        return payload
+        return capped(payload, max_chars)
     if payload.is_error:
-        raise ToolException(payload.output)
-    return payload.output
+        raise ToolException(capped(payload.output, max_chars))
+    return capped(payload.output, max_chars)
 
 
 def _update_description(tool: StructuredTool, bound: Tool[Any] | AsyncTool[Any]) -> None:

@@ -7,18 +7,18 @@ that holds for each.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from ..contracts.contract import append_line, notice
 from ..errors import InvalidRequest, ShellSessionError
 from ..models import LONGEST, Limits, Result, masked_streams, streams_of
-from ..text import fitted
+from ..paging import check_chars
+from ..text import MAX_CHARS, shared
+from .binding import awaited_session
 from .extras import missing
-from .toolbox import Toolbox, refuse_unawaited
+from .toolbox import Toolbox, ToolOptions
 
 if TYPE_CHECKING:
-    from ..async_session import AsyncSession
-    from ..daemon.client.async_session import AsyncRemoteSession
     from ..policy.secrets import Secrets
 
 
@@ -36,17 +36,16 @@ try:
 except ImportError as error:
     raise missing("openai", error) from error
 
-# How much of each stream is returned if the call names no limit: enough for both ends of a build.
-_MAX_OUTPUT: Final = 1 << 16  # characters
 _LONGEST: Final = int(LONGEST) * 1000  # milliseconds
 
 
-def function_tools(session: AsyncSession | AsyncRemoteSession, **settings: Any) -> list[FunctionTool]:
-    """The tools bash, send, wait, interrupt, restart and jobs: ``Agent(tools=function_tools(session))``.
+def function_tools(where: Any, agent: object = None, **options: Unpack[ToolOptions]) -> list[FunctionTool]:
+    """The tools of ``Toolbox.VERBS``: ``Agent(name=..., tools=function_tools(session))``.
 
-    ``settings`` are those of ``Toolbox``. A session belongs to one agent; its calls run one after the other.
+    ``where``: a session of any kind, or ``Agents`` with the name of the ``agent``. ``options``: see ``Toolbox``. A
+    session belongs to one agent; its calls run one after the other. Raises InvalidRequest.
     """
-    toolbox = Toolbox(session, **settings)
+    toolbox = Toolbox(where, agent, **options)
     return [_function_tool(toolbox, name) for name in Toolbox.VERBS]
 
 
@@ -65,18 +64,20 @@ def _function_tool(toolbox: Toolbox, name: str) -> FunctionTool:
     return FunctionTool(made.name, made.description, made.params_json_schema, invoke)
 
 
-def shell_tool(session: AsyncSession | AsyncRemoteSession, timeout: float = 120.0) -> ShellTool:
-    """The shell tool of the Responses API, run in this session: ``Agent(tools=[shell_tool(session)])``.
+def shell_tool(where: Any, agent: object = None, *, timeout: float = 120.0, max_chars: int = MAX_CHARS) -> ShellTool:
+    """The shell tool of the Responses API, run in this session: ``Agent(name=..., tools=[shell_tool(session)])``.
 
-    ``timeout``: seconds for each command if the call names no limit. If a command times out or ends its bash, the
-    following commands are not run, as they may depend on its directory and variables.
-    Raises InvalidRequest for a session that is not for asyncio.
+    ``where``, ``agent``: as for ``function_tools``. ``timeout``: seconds for each command if the call names no limit.
+    ``max_chars``: characters of output that the model gets of all commands of a call together, if the call names no
+    limit. If a command times out or ends its bash, the following commands are not run: they may depend on its directory
+    and variables. Raises InvalidRequest.
     """
-    refuse_unawaited(session)
+    session, _ = awaited_session(where, agent)
+    check_chars(max_chars)
 
     async def execute(request: ShellCommandRequest) -> ShellResult:
         action = request.data.action
-        limit = action.max_output_length or _MAX_OUTPUT
+        limit = (action.max_output_length or max_chars) // max(1, len(action.commands))
         outputs: list[ShellCommandOutput] = []
         for command in action.commands:
             try:
@@ -108,8 +109,9 @@ def _output(command: str, result: Result, limit: int, secrets: Secrets | None) -
     timed_out = result.outcome in ("timed_out", "idle")
     outcome = ShellCallOutcome(type="timeout") if timed_out else _exited(result.exit_code)
     streams = streams_of(result) if secrets is None else masked_streams(result, secrets.mask)
-    stdout, stderr = (fitted(data, omitted, cut, limit) for _, data, omitted, cut in streams)
-    stderr = append_line(stderr, notice(result, stateful=True))
+    why = notice(result, stateful=True)
+    stdout, stderr = shared(streams, max(0, limit - len(why) - 1))
+    stderr = append_line(stderr, why)
     return ShellCommandOutput(stdout=stdout, stderr=stderr, outcome=outcome, command=command)
 
 

@@ -7,35 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Unpack
 
 from ..errors import ShellSessionError
 from .extras import missing
-from .toolbox import Toolbox
-
-if TYPE_CHECKING:
-    from ..async_session import AsyncSession
-    from ..daemon.client.async_session import AsyncRemoteSession
-
+from .toolbox import Toolbox, ToolOptions
 
 try:
-    from pydantic_ai import FunctionToolset, Tool
+    from pydantic_ai import FunctionToolset
     from pydantic_ai.exceptions import ToolFailed
 except ImportError as error:
     raise missing("pydantic-ai", error) from error
 
 
-def toolset(session: AsyncSession | AsyncRemoteSession, **settings: Any) -> FunctionToolset[Any]:
-    """The tools bash, send, wait, interrupt, restart and jobs: ``Agent(model, toolsets=[toolset(session)])``.
+def toolset(where: Any, agent: object = None, **options: Unpack[ToolOptions]) -> FunctionToolset[Any]:
+    """The tools of ``Toolbox.VERBS``: ``Agent(model, toolsets=[toolset(session)])``.
 
-    ``settings`` are those of ``Toolbox``. A session belongs to one agent; its calls run one after the other.
+    ``where``: a session of any kind, or ``Agents`` with the name of the ``agent``. ``options``: see ``Toolbox``. A
+    session belongs to one agent; its calls run one after the other. Raises InvalidRequest.
     """
-    toolbox = Toolbox(session, **settings)
+    toolbox = Toolbox(where, agent, **options)
     made: FunctionToolset[Any] = FunctionToolset()
     for name in Toolbox.VERBS:
-        verb_tool = Tool(getattr(toolbox, name), takes_ctx=False).tool_def
         made.add_function(
-            _verb_function(toolbox, name), False, name=name, sequential=True, prepare=_definition_of(verb_tool)
+            _verb_function(toolbox, name), False, name=name, sequential=True, prepare=_prepare(Toolbox.definition(name))
         )
     return made
 
@@ -55,11 +50,10 @@ def _verb_function(toolbox: Toolbox, name: str) -> Callable[..., Awaitable[str]]
     return call
 
 
-def _definition_of(verb_tool: Any) -> Callable[..., Any]:
+def _prepare(verb: dict[str, Any]) -> Callable[..., Any]:
     """A ``prepare`` function that gives the model the description and the arguments of the verb itself."""
 
     def prepare(_: Any, definition: Any) -> Any:
-        schema = verb_tool.parameters_json_schema
-        return replace(definition, description=verb_tool.description, parameters_json_schema=schema)
+        return replace(definition, description=verb["description"], parameters_json_schema=verb["input_schema"])
 
     return prepare

@@ -8,9 +8,9 @@ order.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
 from ..async_session import Turns
@@ -18,6 +18,7 @@ from ..contracts.cancel import CallCancelled, CancelToken, cancellable, in_own_t
 from ..contracts.contract import P
 from ..contracts.tool import Tool
 
+T = TypeVar("T")
 # Seconds between two calls of ``cancelled``, which cannot wake the loop.
 _POLL_INTERVAL: Final = 0.1
 # The queue of calls for each loop and agent. The calls hold it; it vanishes with the last one.
@@ -50,6 +51,30 @@ async def call_in_thread(tool: Tool[P], call: object, cancelled: Callable[[], bo
         token._left_queue = True
         payload: P = await in_own_thread(tool, call, token)
         return payload
+
+
+async def unless(cancelled: Callable[[], bool], work: Coroutine[Any, Any, T]) -> T:
+    """Await the work, and cancel it once ``cancelled``, which is polled, returns True. Raises CallCancelled then."""
+    loop, task, is_cancelled = asyncio.get_running_loop(), asyncio.current_task(), False
+    assert task is not None
+    timer: asyncio.TimerHandle
+
+    def look() -> None:
+        nonlocal timer, is_cancelled
+        if cancelled():
+            is_cancelled = task.cancel()
+        else:
+            timer = loop.call_later(_POLL_INTERVAL, look)
+
+    timer = loop.call_later(_POLL_INTERVAL, look)
+    try:  # in this task, as a second one would take half as long as a short command
+        return await work
+    except asyncio.CancelledError:
+        if is_cancelled and not task.uncancel():
+            raise CallCancelled from None
+        raise
+    finally:
+        timer.cancel()
 
 
 async def _in_turn(tool: Tool[P], call: object, token: CancelToken) -> P:

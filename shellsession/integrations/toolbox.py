@@ -11,52 +11,74 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
-from inspect import iscoroutinefunction, signature
-from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
+from inspect import signature
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict, get_type_hints
 
 from pydantic import Field, create_model
 
-from ..async_session import Turns
-from ..base import Base
-from ..contracts.contract import BadCall, Input
+from ..async_session import Turns, permitted
+from ..contracts.contract import BadCall, Input, tool_definition
 from ..daemon.client import admin
+from ..daemon.client.async_session import AsyncRemoteSession
 from ..daemon.client.remote import TURN_WITHIN
+from ..engine.io.jobs import wait_for
 from ..engine.io.loop import to_its_end
 from ..engine.verbs.delivery import joined
-from ..errors import LATE, STILL_RUNS, InvalidRequest, NoSuchAgent, NotRunning, SessionBusy, ShellSessionError
-from ..models import LONGEST, TTY, Limits, Result, check_seconds, masked_streams, streams_of
-from ..text import MAX_CHARS, ending, fitted, left_running, report
+from ..errors import (
+    IS_CLOSED,
+    LATE,
+    NOT_YOURS,
+    STILL_RUNS,
+    InvalidRequest,
+    NoSuchAgent,
+    SessionBusy,
+    SessionClosed,
+    ShellSessionError,
+)
+from ..keys import check_keys
+from ..models import (
+    LONGEST,
+    TTY,
+    Limits,
+    OnOutput,
+    Request,
+    Result,
+    Stream,
+    check_seconds,
+    masked_streams,
+    streams_of,
+    to_bytes,
+)
+from ..options import check_policy
+from ..paging import check_chars
+from ..text import MAX_CHARS, clean, ending, fitted, left_running, report
+from .binding import AwaitedSession, Reopen, awaited_session
 
 if TYPE_CHECKING:
-    from ..async_session import AsyncSession
-    from ..daemon.client.async_session import AsyncRemoteSession
-    from ..engine.verbs.call import Call, Job
+    from ..engine.verbs.call import Call
+    from ..policy.rules import Policy
     from ..policy.secrets import Secrets
 
 
 JOBS: Final = "; see `jobs`"
 _NEXT: Final = "`wait` goes on waiting, `send` answers it if it is interactive, `interrupt` ends it"
+# Part of the reason for a command that reads the terminal, and the advice if it was not interactive.
+_READS_TERMINAL: Final = "waits for input from the terminal"
+_RUN_AGAIN: Final = "; to answer it, run it again with interactive=true, then call `send`"
 
 
-def limits_for(max_chars: object) -> Limits:
+def limits_for(max_chars: int) -> Limits:
     """The output limit of a session for a model that gets so many characters of a result. Raises InvalidRequest."""
-    if isinstance(max_chars, bool) or not isinstance(max_chars, int) or max_chars < 1:
-        raise InvalidRequest(f"max_chars is a number of characters, 1 or more, not {max_chars!r:.100}")
+    check_chars(max_chars)
     return Limits(max_output=4 * max_chars)  # a character is at most four bytes
-
-
-def refuse_unawaited(session: object) -> None:
-    """Raise InvalidRequest for a session that is not for asyncio: a command would run, and its result be lost."""
-    if not iscoroutinefunction(getattr(session, "run", None)):
-        raise InvalidRequest(
-            f"these tools await their session: pass an AsyncSession, or what aconnect() returns, not {session!r:.100}"
-        )
 
 
 def describe(
@@ -64,14 +86,17 @@ def describe(
 ) -> str:
     """A command's results as one text: its output in order, how it ended, and what it left running.
 
-    ``jobs``: names the tool that lists running jobs; "" if the model has none. ``secrets``: those to mask.
+    ``jobs``: names the tool that lists running jobs; "" if the model has only one tool, and none that reads the rest.
+    ``secrets``: those to mask.
     """
     result = functools.reduce(joined, results)
     notes = [_describe_end(result)]
+    if jobs and _READS_TERMINAL in result.reason and not result.runs_on:
+        notes[0] += _RUN_AGAIN
     if result.background:
         notes.append(left_running(result.background) + jobs)
     streams = streams_of(result) if secrets is None else masked_streams(result, secrets.mask)
-    return report(streams, notes, limit)
+    return report(streams, notes, limit, id=result.id if jobs and result.output_kept else "")
 
 
 def _describe_end(result: Result) -> str:
@@ -84,34 +109,39 @@ def _describe_end(result: Result) -> str:
     return ending(result)
 
 
-def job_fields(job: Job) -> dict[str, Any]:
-    """A job of this process in the form in which ``admin.jobs`` returns those of a daemon."""
-    omitted = {f"{name}_omitted": job.output(name)[1] for name in ("stdout", "stderr")}
-    printed = {"stdout": job.stdout, "stderr": job.stderr}
-    return {"status": job.status, "pids": job.pids, "command": job.command, **printed, **omitted}
+def _last_line(results: Sequence[Result]) -> str:
+    """The last line that the command has printed, or "" if it has printed none."""
+    for result in reversed(results):
+        for data in (result.stderr_bytes, result.stdout_bytes):
+            lines = clean(data[-_LINE_MAX:].decode("utf-8", "replace")).split("\n")
+            if line := next((line for line in reversed(lines) if line.strip()), ""):
+                return line
+    return ""
 
 
 def list_jobs(jobs: Sequence[Mapping[str, Any]], limit: int) -> str:
     """The jobs as one text, each with up to ``limit`` characters of its output."""
     lines = []
     for job in jobs:
-        pids = ", ".join(map(str, job["pids"]))
-        lines.append(f"[{job['status']}: process {pids}: {job['command']}]")
+        pids, code = ", ".join(map(str, job["pids"])), job["exit_code"]
+        status = job["status"] if code is None else f"{job['status']}, exit status {code}"
+        lines.append(f"[{job['id']}, {status}: process {pids}: {job['command']}]")
         if output := fitted((job["stdout"] + job["stderr"]).encode(), 0, 0, limit).removesuffix("\n"):
             lines.append(output)
     return "\n".join(lines) or "[no jobs]"
 
 
-Progress = Callable[[float], Awaitable[object]]
-# A function that this task's call awaits every few seconds with the seconds it has waited so far.
+Progress = Callable[[float, str], Awaitable[object]]
+# A function that this task's call awaits every few seconds, with the seconds that it has waited so far and the last
+# line of output.
 PROGRESS: ContextVar[Progress | None] = ContextVar("progress", default=None)
 
+_LINE_MAX: Final = 500  # bytes of the last line that a progress report shows
+_END_OF_JOB: Final = 1.0  # seconds that a killed job has to end
 _PAUSE: Final = 0.2  # seconds between two checks whether a command still runs
 
 
-async def in_turn(
-    session: AsyncSession | AsyncRemoteSession, run: Callable[[], Awaitable[Result]], until: float, tick: float
-) -> Result:
+async def in_turn(session: AwaitedSession, run: Callable[[], Awaitable[Result]], until: float, tick: float) -> Result:
     """Await ``run`` as soon as the session is free. Raises SessionBusy if it is not free at the time ``until``.
 
     While another caller waits for its command, the session queues ``run`` by itself. While a command is handed back
@@ -128,13 +158,13 @@ async def in_turn(
         await _until_free(session, begun, until, tick)
 
 
-async def _until_free(session: AsyncSession | AsyncRemoteSession, begun: float, until: float, tick: float) -> None:
+async def _until_free(session: AwaitedSession, begun: float, until: float, tick: float) -> None:
     reported = time.monotonic()
     while session.state == "running":
         if (now := time.monotonic()) >= until:
             raise SessionBusy(STILL_RUNS)
         if now - reported >= tick and (report := PROGRESS.get()) is not None:
-            await report(now - begun)
+            await report(now - begun, "")
             reported = now
         await asyncio.sleep(min(_PAUSE, tick, max(until - now, 0.001)))
 
@@ -144,13 +174,48 @@ Command = Annotated[str, Field(description="The bash command or script to run")]
 Timeout = Annotated[float | None, Field(description="Seconds after which the command is ended")]
 Interactive = Annotated[bool, Field(description="Give the command a terminal as its input, to be answered with send")]
 Patience = Annotated[float | None, Field(description="How many seconds to wait at most")]
-TextToType = Annotated[str, Field(description="What to type; end it with a newline for Enter")]
+JobId = Annotated[str | None, Field(description="The id of one job, such as j1")]
+UntilText = Annotated[str | None, Field(description="Wait until the job has printed this text")]
+JobPatience = Annotated[
+    float | None, Field(description="How many seconds to wait at most for its end, or for the text")
+]
+KillJob = Annotated[bool, Field(description="Kill the job")]
+OutputId = Annotated[str, Field(description="The id that the note about omitted output names, such as c17")]
+StreamName = Annotated[Stream, Field(description="Which output to read")]
+Lines = Annotated[
+    list[int | None] | None, Field(description="[first, last] line, counted from 1; null as last means the end")
+]
+Bytes = Annotated[
+    list[int | None] | None, Field(description="[first, end] byte, counted from 0; null as end means the end")
+]
+Pattern = Annotated[str | None, Field(description="A regular expression: only the lines that match it, with numbers")]
+TextToType = Annotated[str, Field(description="What to type")]
+Keys = Annotated[
+    list[str] | None, Field(description='Keys to press after the text, by name: ["C-c"], ["Up", "Enter"], ["Escape"]')
+]
+Enter = Annotated[
+    bool, Field(description="Press Enter after the text, unless keys are named; false to type a single character")
+]
 
+_NOTHING: Final = "[nothing: there is no such part, or no line matches]"
 _EARLIER: Final = "nothing was run, as an earlier command still runs: `wait` for it, `send` it input, or `interrupt` it"
-# Replaces messages of a busy session, to name the verbs of this toolbox. Others (a person is attached) stay.
-_BUSY: Final = {STILL_RUNS: _EARLIER, LATE: _EARLIER}
+# Wording of the library's errors that names its functions and options, and wording that names those of the model. A
+# test of each fails if the library's wording changes.
+_MODEL_WORDING: Final = {
+    STILL_RUNS: _EARLIER,
+    LATE: _EARLIER,
+    NOT_YOURS: f"{NOT_YOURS}; call again when that call has returned",
+    "run it with stdin=TTY": "`wait` for it, or `interrupt` it and run it again with interactive=true",
+    "with None for the end": "with null for the end",
+    "none was handed back running": "none was handed back running; `bash` runs a command",
+    "it has ended, and nothing was typed": "it has ended, and nothing was typed; `wait` returns what is left to report",
+}
+_CONNECT_AGAIN: Final = "connect again for a new one"
+_FRESH: Final = "its directory, variables and jobs are lost; call again, and a fresh bash is used"
+_NO_OTHER: Final = "its directory, variables and jobs are lost, and no tool can open another one: tell the user"
 
 
+@functools.cache
 def _arguments(verb: Callable[..., Awaitable[str]]) -> type[Input]:
     hints, fields = get_type_hints(verb, include_extras=True), dict[str, Any]()
     for name, one in signature(verb).parameters.items():
@@ -168,27 +233,45 @@ def _check(name: str, seconds: object, more: str = "") -> None:
     raise InvalidRequest(f"{name} is a positive number of seconds (at most {LONGEST:.0f}){more}")
 
 
+class ToolOptions(TypedDict, total=False):
+    """The options of the tools of each SDK; ``Toolbox`` explains them."""
+
+    patience: float
+    timeout: float
+    max_chars: int
+    tick: float
+    on_output: OnOutput | None
+    policy: Policy | None
+
+
 class Toolbox:
     """The verbs of one session as coroutine functions that take a model's arguments and return text for it."""
 
-    VERBS: Final = ("bash", "send", "wait", "interrupt", "restart", "jobs")
+    VERBS: Final = ("bash", "send", "wait", "interrupt", "restart", "jobs", "read_output")
 
     def __init__(
         self,
-        session: AsyncSession | AsyncRemoteSession,
+        where: Any,
+        agent: object = None,
         *,
         patience: float = 45.0,
         timeout: float = 600.0,
         max_chars: int = MAX_CHARS,
         tick: float = 5.0,
-        connect: Callable[[], Awaitable[AsyncRemoteSession]] | None = None,
+        on_output: OnOutput | None = None,
+        policy: Policy | None = None,
+        connect: Reopen | None = None,
     ) -> None:
-        """``patience``: seconds that a call waits before it hands its command back (clients give up after about 60).
-        ``timeout``: seconds that a command may run if the model names no limit. ``max_chars``: characters of each
-        stream that the model gets. ``tick``: seconds between two progress reports. ``connect``: makes a new session
-        when somebody has closed this one; the call that meets the closed session still fails. Raises InvalidRequest.
+        """``where``: a session of any kind; or ``Agents`` or ``AsyncAgents``, with the name of the ``agent``.
+
+        ``patience``: seconds that a call waits before it hands its command back (clients give up after about 60).
+        ``timeout``: seconds that a command may run if the model names no limit. ``max_chars``: the longest text that
+        the model gets. ``tick``: seconds between two progress reports. ``on_output``: called with output while a call
+        waits, as that of ``run``. ``policy``: which commands these tools may run, beside the session's own policy.
+        ``connect``: makes a new session when this one was closed or has expired; the call that meets the closed
+        session fails, and says that its state is lost. Raises InvalidRequest.
         """
-        refuse_unawaited(session)
+        session, reopen = awaited_session(where, agent)
         for name, seconds in (("patience", patience), ("timeout", timeout), ("tick", tick)):
             _check(name, seconds)
         self._session, self._patience, self._timeout, self._tick = session, patience, timeout, tick
@@ -197,16 +280,25 @@ class Toolbox:
         self._limits = limits_for(max_chars)
         self._handed_back: Call | str | None = None  # the command handed back here: time limits end no other
         self._deadline: float | None = None  # when the time limit of that command ends it
-        self._connect = connect
+        check_policy(policy)
+        self._on_output, self._policy = on_output, policy
+        self._connect = connect or reopen
+        self._relied_on = False  # the model has run a command in this session
         self._turns: Turns | None = None  # the queue of calls in the current loop: models make several at once
         self._alarm: asyncio.TimerHandle | None = None  # goes off at the deadline while no call waits
         # Ends the handed-back command at the deadline; the next call takes its result.
         self._time_out_task: asyncio.Task[Result | None] | None = None
 
+    @classmethod
+    def definition(cls, verb: str) -> dict[str, Any]:
+        """A verb as a tool for a model: its name, its description, and the JSON schema of its arguments."""
+        method = getattr(cls, verb)
+        return tool_definition(verb, inspect.getdoc(method) or "", _arguments(method))
+
     def checked(self, verb: str, call: object) -> dict[str, Any]:
         """The validated arguments of a call. Raises InvalidRequest, which says what is wrong and what is allowed."""
         try:
-            return dict(_arguments(getattr(type(self), verb)).read(call))
+            return dict(vars(_arguments(getattr(type(self), verb)).read(call)))
         except BadCall as error:
             raise InvalidRequest(str(error)) from None
 
@@ -221,14 +313,28 @@ class Toolbox:
         Returns its output and, unless it is 0, its exit status. A command that takes long is handed back running:
         continue with `wait`, `send` or `interrupt`.
         """
-        seconds = self._timeout if timeout is None else timeout
-        _check("timeout", seconds, f"; by default it is {self._timeout:g}")
+        if timeout is not None:
+            _check("timeout", timeout, f"; by default it is {self._timeout:g}")
+        seconds = await self._permitted(command, self._timeout if timeout is None else timeout)
         stdin = TTY if interactive else None
         first_wait = min(self._first_wait, seconds)
         async with self._exclusive(first_wait) as until:
             options: dict[str, Any] = {"stdin": stdin, "tty": interactive, "limits": self._limits}
+            if self._on_output is not None:
+                options["on_output"] = self._on_output
             run = partial(self._session.run, command, timeout=first_wait, on_timeout="yield", **options)
             return await self._follow(self._run_first(run, until, seconds), until, begins=True)
+
+    async def _permitted(self, command: str, seconds: float) -> float:
+        """Return the time limit under which the policies let the command run. Raises PolicyRefused."""
+        if self._policy is None and self._session.policy is None:
+            return seconds
+        request = Request(to_bytes("command", command), timeout=seconds)
+        if self._policy is not None:
+            request = await permitted(self._policy, request, self._session.cwd)
+        if (policy := self._session.policy) is not None:  # the session judges the command itself, piece by piece
+            return policy.limit(request.timeout) or seconds
+        return request.timeout or seconds
 
     async def wait(self, seconds: Patience = None) -> str:
         """Wait until the command that was handed back running ends or needs input, or until some time has passed."""
@@ -239,11 +345,13 @@ class Toolbox:
                 until = min(until, time.monotonic() + seconds)
             return await self._follow(self._timed_out_or(lambda: self._session.wait(self._next_wait(until))), until)
 
-    async def send(self, text: TextToType) -> str:
-        """Type into the running command's terminal, then wait for it as `wait` does."""
+    async def send(self, text: TextToType = "", keys: Keys = None, enter: Enter = True) -> str:
+        """Type into the running command's terminal (interactive=true) and press Enter, then wait as `wait` does."""
+        names = check_keys(keys or [])
+        typed = text + "\n" if enter and not names and not text.endswith("\n") else text
         async with self._exclusive() as until:
             return await self._follow(
-                self._timed_out_or(lambda: self._session.send(text, self._next_wait(until))), until
+                self._timed_out_or(lambda: self._session.send(typed, self._next_wait(until), keys=names)), until
             )
 
     async def interrupt(self) -> str:
@@ -253,20 +361,74 @@ class Toolbox:
         self._deadline = None
         try:
             return self._described([await self._timed_out_or(self._interrupt)])
+        except ShellSessionError as error:
+            self._reword(error)
+            raise
         finally:
             self._handed_back = None
 
     async def restart(self) -> str:
         """Start a fresh bash, in the first directory and with the first environment; nothing set since then is kept."""
         self._forget_command()
-        if not await self._reconnect_if_closed():
-            await self._session.restart()
+        try:
+            if not await self._reconnect_if_closed():
+                await self._session.restart()
+        except ShellSessionError as error:
+            self._reword(error)
+            raise
+        self._relied_on = False
         return "[a fresh bash was started]"
 
-    async def jobs(self) -> str:
-        """List what earlier commands left running in the background, and what it has printed."""
-        text = list_jobs(await self._jobs(), self._max_chars // 10)
-        return text if self._session._secrets is None else self._session._secrets.mask(text)
+    async def jobs(
+        self, job: JobId = None, until: UntilText = None, seconds: JobPatience = None, kill: KillJob = False
+    ) -> str:
+        """List what earlier commands left running in the background, and what it has printed.
+
+        With the id of a job: show that job's output, after waiting for it, or kill it.
+        """
+        if job is None:
+            if until is not None or seconds is not None or kill:
+                raise InvalidRequest("name the job: call jobs without arguments for the ids")
+            return self._masked(list_jobs(await self._jobs(), self._max_chars // 10))
+        if seconds is not None:
+            _check("seconds", seconds)
+        known = (*self._session.jobs(), *self._session.jobs(released=True))
+        if (found := next((one for one in known if one.id == job), None)) is None:
+            raise InvalidRequest(f"there is no job {job!r:.100}: call jobs without arguments for those that there are")
+        notes = []
+        if kill:
+            found.kill()
+            await wait_for(found, _END_OF_JOB)
+        elif until is not None or seconds is not None:
+            limit = self._patience if seconds is None else min(seconds, self._patience)
+            pattern = None if until is None else re.escape(until)  # a model's regular expression could take for ever
+            if not await wait_for(found, limit, pattern) and until is not None:
+                notes = [f"[it has not printed {until!r}]"]
+        return self._masked("\n".join([list_jobs([admin.described(found)], self._max_chars), *notes]))
+
+    async def read_output(
+        self,
+        id: OutputId,
+        stream: StreamName = "stdout",
+        lines: Lines = None,
+        bytes: Bytes = None,
+        grep: Pattern = None,
+    ) -> str:
+        """Read a part of a command's output that was too long to be shown: some lines, or the lines that match."""
+        if bytes is not None and self._session._secrets is not None:
+            raise InvalidRequest("bytes= could show parts of secrets, which are masked here: read lines instead")
+        parts: dict[str, Any] = {"lines": lines, "bytes": bytes, "grep": grep}
+        try:
+            text = await self._session.read_output(id, stream, max_chars=self._max_chars, **parts)
+        except ShellSessionError as error:
+            self._reword(error)
+            raise
+        return self._masked(text) or _NOTHING
+
+    def _masked(self, text: str) -> str:
+        """The text without secrets, and not longer than a model gets."""
+        masked = text if self._session._secrets is None else self._session._secrets.mask(text)
+        return fitted(masked.encode("utf-8", "replace"), 0, 0, self._max_chars, cleaned=False)
 
     def _described(self, results: Sequence[Result]) -> str:
         return describe(results, self._max_chars, secrets=self._session._secrets)
@@ -276,7 +438,7 @@ class Toolbox:
         self._deadline = self._time_out_task = self._handed_back = None
 
     async def _reconnect_if_closed(self) -> bool:
-        """If somebody has closed the session, connect to a new one. Returns True if it did."""
+        """If the session was closed or has expired, connect to a new one. Returns True if it did."""
         if self._connect is None or not self._session.closed:
             return False
         self._forget_command()
@@ -285,8 +447,8 @@ class Toolbox:
 
     async def _jobs(self) -> list[dict[str, Any]]:
         session = self._session
-        if isinstance(session, Base):
-            return [job_fields(job) for job in session.jobs()]
+        if not isinstance(session, AsyncRemoteSession):
+            return [admin.described(job) for job in (*session.jobs(released=True), *session.jobs())]
         with suppress(NoSuchAgent):  # its session has expired, and its jobs with it
             # In a thread: this makes many blocking requests.
             return await asyncio.to_thread(admin.jobs, session.agent, output=True, transport=session._transport)
@@ -300,28 +462,48 @@ class Toolbox:
         """
         until, turns = time.monotonic() + self._patience, self._loop_turns()
         try:
-            async with asyncio.timeout(self._patience - least):
+            if turns.taken:
+                async with asyncio.timeout(self._patience - least):
+                    await turns.take()
+            else:  # which does not wait: a timer would cost as much as all else here
                 await turns.take()
         except TimeoutError:
             raise SessionBusy(
                 "another call still waits for its command: call again when that one has returned"
             ) from None
         try:
-            await self._reconnect_if_closed()
+            if await self._reconnect_if_closed() and self._relied_on:  # the command may be one for its directory
+                self._relied_on = False
+                raise SessionClosed(f"nothing was run, as this session was closed or has expired: {_FRESH}")
             await self._end_if_overdue()
         except BaseException:
             turns.give_up()
             raise
         # In a daemon the call queues behind other clients, too. If it has not begun by then, it never does.
-        token = TURN_WITHIN.set(max(until - self._first_wait - time.monotonic(), 0.001))
+        before = TURN_WITHIN.get()
+        TURN_WITHIN.set(max(until - self._first_wait - time.monotonic(), 0.001))
         try:
             yield until
+        except ShellSessionError as error:
+            self._reword(error)
+            raise
         finally:
-            with suppress(ValueError):  # the generator was collected after its loop was closed, in another context
-                TURN_WITHIN.reset(token)
+            TURN_WITHIN.set(before)  # not reset(): after its loop was closed, this may be collected in another context
             turns.give_up()
             if self._turns is turns and not turns.loop.is_closed():
                 self._set_alarm(turns.loop)  # also after an error of this call: an earlier command may still run
+
+    def _reword(self, error: ShellSessionError) -> None:
+        """Raise the library's error in words for the model, if it needs others: it knows only this toolbox's verbs."""
+        text = str(error)
+        if isinstance(error, SessionClosed):
+            self._relied_on = False  # this error says what is lost
+            new = _FRESH if self._connect else _NO_OTHER
+            text = text.replace(IS_CLOSED, f"this session is closed: {new}").replace(_CONNECT_AGAIN, new)
+        for words, others in _MODEL_WORDING.items():
+            text = text.replace(words, others)
+        if text != str(error):
+            raise type(error)(text) from None
 
     def _loop_turns(self) -> Turns:
         """The queue of calls in this loop. A time limit that a closed loop should have enforced becomes due now."""
@@ -340,7 +522,7 @@ class Toolbox:
             result = await run()
         else:
             result = await in_turn(self._session, run, until - self._first_wait, self._tick)
-        self._deadline = time.monotonic() - result.duration + seconds
+        self._deadline, self._relied_on = time.monotonic() - result.duration + seconds, True
         return result
 
     async def _follow(self, first: Awaitable[Result], until: float, begins: bool = False) -> str:
@@ -355,13 +537,11 @@ class Toolbox:
                     self._add_result(results, await self._time_out())
                     break
                 if (report := PROGRESS.get()) is not None:
-                    await report(now - begun)
+                    await report(now - begun, _last_line(results))
                 self._add_result(results, await self._session.wait(self._next_wait(until)))
             if not results[-1].runs_on:
                 self._deadline = None
             return self._described(results)
-        except SessionBusy as error:
-            raise SessionBusy(_BUSY.get(str(error), str(error))) from None
         except asyncio.CancelledError:  # when a client gives up, its command must not run on
             if results or not begins:  # otherwise an earlier command is handed back, which this call must not end
                 self._deadline = None
@@ -422,10 +602,5 @@ class Toolbox:
 
     async def _interrupt(self) -> Result:
         """Interrupt the command that was handed back here or, if there is none, the running one. Raises NotRunning."""
-        session, handed_back = self._session, self._handed_back
-        if isinstance(session, Base):
-            if handed_back and session._handed is not handed_back:
-                raise NotRunning("there is no running command to interrupt: the one that was handed back has ended")
-        elif handed_back:
-            return await session._interrupt(str(handed_back))
-        return await session.interrupt()
+        handed_back = self._handed_back
+        return await (self._session._interrupt(handed_back) if handed_back else self._session.interrupt())

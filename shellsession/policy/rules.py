@@ -201,7 +201,7 @@ class Policy:
         """
         if self.max_command is not None and len(request.command) > self.max_command:
             raise refused(f"it is {len(request.command)} bytes long, over {self.max_command}: put it into a file")
-        limited = replace(request, timeout=self._limit(request.timeout))
+        limited = replace(request, timeout=self.limit(request.timeout))
         text = request.command.decode("utf-8", "surrogateescape")
         if not text:
             return Verdict(limited)  # it runs nothing
@@ -271,7 +271,8 @@ class Policy:
                 return f"a redirection to {shown!r} is not allowed; files that can be written: {allowed}"
         return ""
 
-    def _limit(self, timeout: float | None) -> float | None:
+    def limit(self, timeout: float | None) -> float | None:
+        """Return a time limit as the policy bounds it, in seconds."""
         if self.max_timeout is not None:
             timeout = self.max_timeout if timeout is None else min(timeout, self.max_timeout)
         return timeout if timeout is None or self.min_timeout is None else max(timeout, self.min_timeout)

@@ -15,9 +15,9 @@ from commands import PROGRAM
 from daemons import Daemon
 from system import PATIENCE
 
+from docs.generate import generated
 from shellsession import connect
 from shellsession.cli.arguments import VERBS
-from tools.generate import generated
 
 _FILES = generated()
 

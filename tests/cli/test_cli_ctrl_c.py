@@ -18,7 +18,7 @@ from daemons import Daemon
 from system import PATIENCE, unique_seconds, wait_until, with_argument
 
 from shellsession import TTY, Result
-from shellsession.cli.output import OutputRelay
+from shellsession.cli.relay import OutputRelay
 from shellsession.daemon.client.admin import stats
 
 
@@ -66,7 +66,7 @@ def test_ctrl_c_amid_a_flood_passes_each_byte_once(daemon: Daemon, agent: str, k
 def test_what_is_left_to_pass_on_has_the_gap_where_it_was(
     capfdbinary: pytest.CaptureFixture[bytes], written: int
 ) -> None:
-    """Of 20 bytes those from 5 to 11 were not kept."""
+    """Of 20 bytes those from 5 to 11 are missing."""
     whole, relay = bytes(range(65, 85)), OutputRelay()
     relay("stdout", (whole + b"more!")[:written])
     kept = whole[:5] + whole[12:]
@@ -74,7 +74,7 @@ def test_what_is_left_to_pass_on_has_the_gap_where_it_was(
     out, said = capfdbinary.readouterr()
     lost = max(0, 12 - max(5, written))
     assert out[written:] == whole[written:5] + whole[max(12, written) :]
-    gap = b"shellsession: %d bytes of stdout were not kept: they are missing in the middle\n" % lost
+    gap = b"shellsession: %d bytes of stdout are missing here, in the middle: see `shellsession output`\n" % lost
     assert said == (gap if lost else b"")
 
 

@@ -33,6 +33,16 @@ def test_send_types_and_prints_what_comes(daemon: Daemon, agent: str) -> None:
     assert (last.returncode, last.stdout, last.stderr) == (5, b"", b"bye Bob\n")
 
 
+def test_send_types_keys_by_name(daemon: Daemon, agent: str) -> None:
+    with session(agent, daemon) as sh:
+        sh.run("read -r -n 5 keys; printf %q $'|'\"$keys\"; (exit 5)", stdin=TTY)
+    unknown = cli(daemon.socket, "send", "--keys", "Entr", agent)
+    assert (unknown.returncode, b"there is no key 'Entr'; the names are: C-x" in unknown.stderr) == (125, True)
+    assert cli(daemon.socket, "send", agent).returncode == 125
+    done = cli(daemon.socket, "send", "-n", "--keys", "Tab Up", agent, "a")
+    assert (done.returncode, done.stdout) == (5, b"$'|a\\t\\E[A'")
+
+
 def test_wait_has_the_rest_and_the_status(daemon: Daemon, agent: str, tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
@@ -76,7 +86,10 @@ def test_wait_passes_on_what_is_printed_behind_what_was(
         assert process.stdout is not None
         assert process.stdout.read() == b"x" * 1000
         status, said = finish(process)
-    assert (status, said) == (6, b"shellsession: 14 bytes of stdout were not kept: they are missing in the middle\n")
+    assert (status, said) == (
+        6,
+        b"shellsession: 14 bytes of stdout are missing here, in the middle: see `shellsession output`\n",
+    )
 
 
 def test_send_passes_on_what_is_printed(daemon: Daemon, agent: str, fifos: list[Path]) -> None:
@@ -174,11 +187,34 @@ def test_jobs_are_listed(daemon: Daemon, agent: str) -> None:
     assert b"left anything running" in nothing.stderr
     pid = int(cli(daemon.socket, "run", "-s", agent, "--", "sleep 99 & echo $!").stdout)
     titles, row = cli(daemon.socket, "jobs", agent).stdout.decode().splitlines()
-    assert titles.split() == ["JOB", "STATUS", "PIDS", "COMMAND"]
-    assert row.split(maxsplit=3)[1:] == ["running", str(pid), "sleep 99 & echo $!"]
+    assert titles.split() == ["JOB", "STATUS", "EXIT", "PIDS", "COMMAND"]
+    assert row.split(maxsplit=4) == ["j1", "running", "-", str(pid), "sleep 99 & echo $!"]
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not is_alive(pid), "the end of the job")
     (job,) = json.loads(cli(daemon.socket, "jobs", "--json", agent).stdout)
     assert (job["pids"], job["alive"], job["running"], job["status"]) == ([pid], [], False, "ended")
     assert (job["stderr"], job["stdout_omitted"]) == ("", 0)
+    assert job["exit_code"] == 128 + signal.SIGKILL
     assert " ended " in cli(daemon.socket, "jobs", agent).stdout.decode()
+
+
+def test_one_job_is_waited_for_released_and_killed(daemon: Daemon, agent: str, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+
+    def jobs(*words: str) -> tuple[int, bytes]:
+        done = cli(daemon.socket, "jobs", agent, *words)
+        return done.returncode, done.stdout
+
+    text = f"(until [ -e {go} ]; do sleep 0.02; done; echo Ready on 80; exit 3) & setsid sleep 99 >/dev/null 2>&1 &"
+    first, second = text.split(" & ")
+    for one in (f"{first} & true", f"{second} true"):
+        assert cli(daemon.socket, "run", "-s", agent, "--", one).returncode == 0
+    assert jobs("j1", "--wait", "--timeout", "0.01") == (124, b"")
+    go.touch()
+    assert jobs("j1", "--until", r"Ready on \d+") == (0, b"Ready on 80\n")
+    assert jobs("j1", "--wait") == (3, b"Ready on 80\n")
+    assert jobs("j1", "--until", "never")[0] == 1
+    assert jobs("j2", "--release") == (0, b"")
+    assert "running, released" in jobs()[1].decode()
+    assert jobs("j2", "--kill") == (0, b"")
+    assert jobs("j9")[0] == jobs("--kill")[0] == 125

@@ -17,7 +17,7 @@ from shellsession.engine.io.drainer import Drainer
 from shellsession.engine.io.output import Capture
 from shellsession.engine.io.streams import Stream, pipe_stream
 from shellsession.engine.kernel.family import Family
-from shellsession.engine.verbs.call import Job
+from shellsession.engine.verbs.call import SessionJob
 
 # More than a pipe takes (64 KiB): each registration is a nudge.
 MANY = 70_000
@@ -115,7 +115,7 @@ def test_a_collection_that_strikes_who_registers_ends_a_job_that_is_just_ending(
     """The one has the drainer's lock, the other the job's, and each lets go of the job."""
     drainer, at_end, go, ended = Drainer(), threading.Event(), threading.Event(), threading.Event()
     stream, read = pipe_stream(str(place / "pipe")), Stream.read
-    job = Job("true", (), 0, cast(Family, None))
+    job = SessionJob("true", (), 0, cast(Family, None), 1, lambda _: None)
 
     def read_at_length(stream: Stream) -> bytes | None:
         at_end.set()

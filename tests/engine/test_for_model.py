@@ -13,7 +13,9 @@ from hypothesis import given, strategies as st
 from shellsession import InvalidRequest, Limits, Result, Session
 from shellsession.text import clean, fitted
 
-_MARK = re.compile(r"\[\.\.\. ([\d ]+) bytes(?: \((?:about )?[\d ]+ lines?\))? omitted \.\.\.\]\n?")
+_MARK = re.compile(
+    r"\[\.\.\. ([\d ]+) bytes(?: \((?:about )?[\d ]+ lines?\))? omitted(?:; read_output.* shows them)? \.\.\.\]\n?"
+)
 
 
 def made(stdout: bytes = b"", stderr: bytes = b"", **fields: Any) -> Result:

@@ -86,6 +86,12 @@ def test_jobs_are_the_hosts_processes(user: str, mine: Path) -> None:
             assert job.kill() == job.pids
             wait_until(lambda: not with_argument(seconds), "its end")
             assert sh.run("echo free").stdout == "free\n"
+            sh.run("(sleep 0.1; exit 3) >/dev/null 2>&1 &")
+            job = sh.jobs()[-1]
+            with pytest.raises(InvalidRequest, match="a sandbox"):
+                job.release()
+            assert job.wait(10)
+            assert job.exit_code == 3
 
     run_as(user, scenario)
 

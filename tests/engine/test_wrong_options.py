@@ -89,11 +89,17 @@ _SESSION: Final[dict[str, set[str]]] = {
     "on_timeout": set(),
     "tty": {"True"},
     "limits": {"None"},
+    "idle_timeout": _NUMBERS,
+    "stdin": {"None"},
+    "merge_stderr": {"True"},
     "startup": {*_TEXTS, "an empty list"},
     "check_startup": {"True"},
+    "shutdown": {*_TEXTS, "an empty list"},
     "size": {"a pair of numbers"},
     "bash": _PLACES,
     "sandbox": {"None"},
+    "policy": {"None"},
+    "redact": {"True", "an empty list"},
 }
 _RUN: Final[dict[str, set[str]]] = {
     "command": _TEXTS,
@@ -102,11 +108,13 @@ _RUN: Final[dict[str, set[str]]] = {
     "on_timeout": {"None"},
     "stdin": {*_TEXTS, "a text with NUL", "None"},
     "tty": {"True", "None"},
-    "merge_stderr": {"True"},
+    "merge_stderr": {"True", "None"},
     "isolated": {"True"},
     "limits": {"None"},
     "on_output": {"None", "a function", "a class of paths"},
     "echo": {"True"},
+    "cwd": {"None", "a text"},
+    "env": {"None", "an empty mapping"},
     "check": {"True"},
 }
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from system import wait_until
 
-from shellsession import Agents, AsyncSession, InvalidRequest, NotRunning, Session, SessionBusy, ShellSessionError
+from shellsession import Agents, AsyncSession, InvalidRequest, NotRunning, SessionBusy, ShellSessionError
 from shellsession.integrations.toolbox import PROGRESS, Toolbox, describe
 from shellsession.models import Result
 
@@ -33,6 +34,18 @@ async def ended(session: AsyncSession) -> None:
     await asyncio.to_thread(wait_until, lambda: session.state != "running", "the end that its time limit gives it")
 
 
+def test_a_model_types_keys() -> None:
+    async def main() -> None:
+        async with AsyncSession() as session:
+            tools = Toolbox(session)
+            await tools.bash("cat; echo $?", interactive=True)
+            with pytest.raises(InvalidRequest, match="no key 'Ctrl-C'; the names are: C-x"):
+                await tools.call("send", {"keys": ["Ctrl-C"]})
+            assert await tools.call("send", {"text": "a", "keys": ["BSpace", "b", "Enter", "C-d"]}) == "b\n0"
+
+    asyncio.run(main())
+
+
 def test_a_call_that_is_refused_leaves_the_time_limit() -> None:
     async def story(session: AsyncSession, tools: Toolbox) -> None:
         with pytest.raises(SessionBusy):
@@ -45,7 +58,7 @@ def test_a_call_that_is_refused_leaves_the_time_limit() -> None:
 
 
 def test_a_call_that_is_given_up_leaves_the_time_limit() -> None:
-    async def fail(_: float) -> None:
+    async def fail(_: float, __: str) -> None:
         raise ConnectionError("nobody listens")
 
     async def story(session: AsyncSession, tools: Toolbox) -> None:
@@ -104,11 +117,61 @@ def test_all_that_is_not_shown_is_counted() -> None:
             for size in (3500, 100_000):
                 said = await tools.bash(f"printf %{size}s")
                 assert len(said) <= 1000
-                assert (mark := re.search(r"\[\.\.\. ([\d ]+) bytes omitted \.\.\.\]", said))
+                assert (mark := re.search(r"\[\.\.\. ([\d ]+) bytes omitted; read_output.* shows them \.\.\.\]", said))
                 assert int(mark[1].replace(" ", "")) + len(said) - len(mark[0]) == size
             await tools.bash("{ sleep 0.1; printf %2000000s; echo end; } &")
             await asyncio.to_thread(wait_until, lambda: session.jobs()[0].stdout.endswith("end\n"), "its last word")
             assert re.search(r"\d bytes( \(.* lines\))? omitted \.\.\.\]", await tools.jobs())
+
+    asyncio.run(main())
+
+
+def test_one_job_is_shown_waited_for_and_killed(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncSession(cwd=tmp_path) as session:
+            tools = Toolbox(session)
+            await tools.bash("(until [ -e go ]; do sleep 0.02; done; echo 'Ready (80)'; exit 3) &")
+            await tools.bash("sleep 1000 &")
+            assert "[it has not printed 'Ready (80)']" in await tools.jobs("j1", until="Ready (80)", seconds=0.01)
+            (tmp_path / "go").touch()
+            assert "]\nReady (80)" in await tools.jobs("j1", until="Ready (80)")
+            assert re.match(r"\[j1, ended, exit status 3: process \d+: .*\]\nReady", await tools.jobs("j1", seconds=9))
+            assert "[j2, ended, exit status 137: " in await tools.jobs("j2", kill=True)
+            assert (await tools.jobs()).count("[j") == 2
+            for wrong in ({"job": "j9"}, {"kill": True}):
+                with pytest.raises(InvalidRequest, match="call jobs without arguments"):
+                    await tools.call("jobs", wrong)
+
+    asyncio.run(main())
+
+
+def test_what_is_not_shown_can_be_read() -> None:
+    async def main() -> None:
+        async with AsyncSession() as session:
+            tools = Toolbox(session, max_chars=1000, patience=2, tick=0.1)
+            said = await tools.bash("seq 5000; sleep 0.3; seq 5001 10000")  # in several results of the session
+            assert 'omitted; read_output("c1", ...) shows them ...]' in said
+            assert await tools.call("read_output", {"id": "c1", "lines": [4999, 5001]}) == "4999\n5000\n5001\n"
+            assert await tools.call("read_output", {"id": "c1", "grep": "^9*$"}) == "9:9\n99:99\n999:999\n9999:9999\n"
+            assert len(await tools.call("read_output", {"id": "c1", "bytes": [9, None]})) <= 1000
+            assert await tools.call("read_output", {"id": "c1", "stream": "stderr"}) == (
+                "[nothing: there is no such part, or no line matches]"
+            )
+            for wrong in ({"id": "c9"}, {"id": "c1", "lines": [3]}, {"id": "c1", "grep": "("}, {"id": 1}):
+                with pytest.raises(ShellSessionError):
+                    await tools.call("read_output", wrong)
+
+    asyncio.run(main())
+
+
+def test_a_page_shows_no_secret() -> None:
+    async def main() -> None:
+        async with AsyncSession(redact=["hunter[0-9]"]) as session:
+            tools = Toolbox(session)
+            await tools.bash("echo a; echo password hunter2")
+            assert await tools.read_output("c1", grep="pass") == "2:password ***\n"
+            with pytest.raises(InvalidRequest, match="read lines instead"):
+                await tools.read_output("c1", bytes=[0, 14])
 
     asyncio.run(main())
 
@@ -150,7 +213,55 @@ def test_durations_are_shown_without_rounding_to_zero(seconds: float, said: str)
     assert describe([result]).startswith(f"[ended by its time limit after {said} s; ")
 
 
-@pytest.mark.parametrize("wrong", [Session(), Agents(), "a1", None], ids=["sync", "agents", "name", "none"])
-def test_a_session_that_is_not_awaited_is_refused_before_anything_runs(wrong: Any) -> None:
-    with pytest.raises(InvalidRequest, match="pass an AsyncSession, or what aconnect"):
+@pytest.mark.parametrize(
+    ("text", "more", "typed"), [("ab", {}, "ab\\n"), ("ab\n", {}, "ab\\n"), ("abc", {"enter": False}, "abc")]
+)
+def test_enter_is_pressed_once_unless_the_model_says_no(text: str, more: dict[str, bool], typed: str) -> None:
+    async def main() -> None:
+        async with AsyncSession() as session:
+            tools = Toolbox(session)
+            keys = "stty -icanon -echo; IFS= read -rN 3 x; printf %s \"${x//$'\\n'/\\\\n}\""
+            assert "waits for input" in await tools.bash(keys, interactive=True)
+            assert await tools.call("send", {"text": text, **more}) == typed
+
+    asyncio.run(main())
+
+
+def test_what_a_model_reads_names_its_own_tools() -> None:
+    async def main() -> None:
+        session = AsyncSession()
+        tools = Toolbox(session, patience=0.2, tick=0.05)
+
+        async def said(verb: str, **arguments: object) -> str:
+            try:
+                text = await tools.call(verb, arguments)
+            except ShellSessionError as error:
+                text = str(error)
+            assert not re.search(r"stdin=|TTY|None|\w\(\)|connect", text)
+            return text
+
+        for verb in ("wait", "interrupt"):
+            assert "`bash` runs a command" in await said(verb)
+        asks = await Toolbox(session).bash("read x </dev/tty")
+        assert "run it again with interactive=true, then call `send`" in asks
+        assert "`interrupt` ends it" in await said("bash", command="sleep 1000", timeout=60)
+        assert "run it again with interactive=true" in await said("send", text="x")
+        assert "`wait` for it" in await said("bash", command="true")
+        assert "null for the end" in await said("read_output", id="c1", lines=[2, 1])
+        await said("restart")
+        others = asyncio.create_task(session.run("sleep 1000", timeout=60))
+        await asyncio.sleep(0)
+        assert "call again when that call has returned" in await said("send", text="x")
+        await said("interrupt")
+        await others
+        await session.close()
+        for verb, more in (("wait", {}), ("interrupt", {}), ("restart", {}), ("read_output", {"id": "c1"})):
+            assert "no tool can open another one" in await said(verb, **more)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("wrong", [Agents(), "a1", None], ids=["agents without a name", "name", "none"])
+def test_what_is_no_session_is_refused_at_construction(wrong: Any) -> None:
+    with pytest.raises(InvalidRequest, match=r"pass its name|AsyncSession"):
         Toolbox(wrong)

@@ -19,7 +19,7 @@ async def wait_and_leave(tools: Toolbox, raw: Raw, later: bool, beside: int = 0)
     """A call of ``wait`` is cancelled, as it has come to its first result, or before; so many others wait, too."""
     waits = asyncio.Event()
 
-    async def waiting(_: float) -> None:
+    async def waiting(_: float, __: str) -> None:
         waits.set()
 
     PROGRESS.set(waiting)

@@ -37,7 +37,7 @@ def test_listing_the_jobs_of_a_daemon_does_not_block_the_loop(
             asking = asyncio.create_task(tools.jobs())
             await asyncio.sleep(0)
             others.set()
-            assert re.search(r"^\[running: process \d+: .*\]\nout\non the terminal\nerr$", await asking)
+            assert re.search(r"^\[j1, running: process \d+: .*\]\nout\non the terminal\nerr$", await asking)
             remote.jobs()[0].kill()
 
     asyncio.run(main())
@@ -71,7 +71,7 @@ def test_a_call_that_is_cancelled_ends_no_other_clients_command(
     async def main() -> None:
         waits, others = asyncio.Event(), Others(remote, place)
 
-        async def waiting(_: float) -> None:
+        async def waiting(_: float, __: str) -> None:
             waits.set()
 
         async with aconnect(remote.agent, daemon.socket, False) as session:
@@ -167,7 +167,7 @@ def test_a_call_stays_queued_while_the_command_before_it_is_polled(
     async def main() -> None:
         waits, said = asyncio.Event(), list[float]()
 
-        async def waiting(seconds: float) -> None:
+        async def waiting(seconds: float, __: str) -> None:
             said.append(seconds)
             if len(said) == 8:
                 waits.set()

@@ -44,7 +44,7 @@ def test_the_wheel_holds_the_package_the_man_page_and_nothing_else() -> None:
     files = [path for path in (TOP / "shellsession").rglob("*") if path.is_file() and path.suffix != ".pyc"]
     # The tables of requirements are for contributors.
     expected = {str(path.relative_to(TOP)): path for path in files if path.parent.name != "parity"}
-    expected[f"{name}.data/data/share/man/man1/shellsession.1"] = TOP / "share" / "man" / "man1" / "shellsession.1"
+    expected[f"{name}.data/data/share/man/man1/shellsession.1"] = TOP / "docs" / "shellsession.1"
     expected[f"{name}.dist-info/licenses/LICENSE"] = TOP / "LICENSE"
     wheel = _wheel()
     assert set(wheel) == {*expected, *(f"{name}.dist-info/{one}" for one in _METADATA)}
@@ -56,7 +56,7 @@ def test_the_source_distribution_holds_no_half_of_the_tests() -> None:
         tops = {name.split("/")[1] for name in archive.getnames() if "/" in name}
     pages = {"CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md", "SECURITY.md"}
     built = {"MANIFEST.in", "PKG-INFO", "pyproject.toml", "setup.cfg", "shellsession.egg-info"}
-    assert tops == {*pages, *built, "share", "shellsession"}
+    assert tops == {*pages, *built, "docs", "shellsession"}
 
 
 def test_the_metadata_is_complete_and_names_no_address() -> None:

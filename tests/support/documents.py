@@ -16,21 +16,27 @@ from typing import Final, NamedTuple
 import pytest
 
 TOP: Final = Path(__file__).parent.parent.parent
-_BLOCK: Final = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+_BLOCK: Final = re.compile(
+    r"^(?: *<!-- no-run: (?P<reason>[^\n]+) -->\n+)?(?P<indent> *)```(?P<language>\w+)[^\n]*\n"
+    r"(?P<text>.*?)^(?P=indent)```$",
+    re.MULTILINE | re.DOTALL,
+)
 _LINK: Final = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING: Final = re.compile(r"^#+ (.+)$", re.MULTILINE)
 _TIME_LIMIT: Final = 50
 
 
 class Block(NamedTuple):
-    """A block of code in a page."""
+    """A block of code in a page. ``unrun``: why no test runs it, from the comment ``<!-- no-run: REASON -->`` above."""
 
     language: str
     text: str
+    page: str = ""
+    unrun: str = ""
 
     def __str__(self) -> str:
-        """The first line, which names it in a list of tests."""
-        return self.text.partition("\n")[0]
+        """The page and the first line, which name it in a list of tests."""
+        return f"{self.page}: {self.text.partition(chr(10))[0]}"
 
 
 def read(page: str | Path) -> str:
@@ -39,7 +45,10 @@ def read(page: str | Path) -> str:
 
 def blocks(page: str | Path, *languages: str) -> list[Block]:
     """The code blocks of a page in these languages, or in all."""
-    found = [Block(language, textwrap.dedent(text)) for _, language, text in _BLOCK.findall(read(page))]
+    found = [
+        Block(one["language"], textwrap.dedent(one["text"]), str(page), one["reason"] or "")
+        for one in _BLOCK.finditer(read(page))
+    ]
     return [block for block in found if not languages or block.language in languages]
 
 
@@ -58,29 +67,35 @@ def anchors(page: str | Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def cells(line: str) -> list[str]:
+    """The cells of a line of a table."""
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("|"))]
+
+
 @contextmanager
 def own_daemon(directory: Path) -> Iterator[None]:
     """What a page starts is not the daemon of whoever runs the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SHELLSESSION_SOCKET", str(directory / "socket"))
         patch.setenv("XDG_STATE_HOME", str(directory))
+        patch.setenv("HOME", str(directory))
         patch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
         yield
         subprocess.run([sys.executable, "-m", "shellsession", "stop"], check=True, capture_output=True)
 
 
 @functools.cache
-def run_python(program: str) -> subprocess.CompletedProcess[str]:
+def run_python(program: str, cwd: Path = TOP) -> subprocess.CompletedProcess[str]:
     """Run a program once, however many tests look at it."""
     command = [sys.executable, "-W", "error", "-c", program]
-    return subprocess.run(command, cwd=TOP, capture_output=True, text=True, check=False, timeout=_TIME_LIMIT)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=_TIME_LIMIT)
 
 
-def run_bash(script: str) -> subprocess.CompletedProcess[str]:
+def run_bash(script: str, cwd: Path = TOP) -> subprocess.CompletedProcess[str]:
     """Run commands of a page, with this Python where they name the one in .venv."""
     script = script.replace(".venv/bin/", f"{Path(sys.executable).parent}/")
     command = ["bash", "-c", script]
-    return subprocess.run(command, cwd=TOP, capture_output=True, text=True, check=False, timeout=_TIME_LIMIT)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=_TIME_LIMIT)
 
 
 def dialogue(transcript: str) -> Iterator[tuple[str, str]]:
@@ -88,6 +103,13 @@ def dialogue(transcript: str) -> Iterator[tuple[str, str]]:
     for part in re.split(r"^\$ ", transcript, flags=re.MULTILINE)[1:]:
         command, _, output = part.partition("\n")
         yield command, output
+
+
+def prints_as_shown(program: str, output: str) -> bool:
+    """True if the output's lines are those that the program's comments show (``# prints: x``), or it shows none."""
+    shown = re.findall(r"# prints: (.+)$", program, re.MULTILINE)
+    lines = output.splitlines()
+    return not shown or (len(lines) == len(shown) and all(map(looks_like, lines, shown)))
 
 
 def looks_like(output: str, shown: str) -> bool:

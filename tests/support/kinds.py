@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from shellsession import AsyncSession, Session, aconnect, connect
+from shellsession import AsyncJob, AsyncSession, Session, aconnect, connect
 from shellsession.signatures import AsyncOutput
 
 
@@ -24,7 +24,9 @@ class Blocking:
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._session, name)
-        if not callable(value) or name in ("jobs", "resize"):
+        if name == "jobs":
+            return lambda *given, **named: [BlockingJob(job, self._loop) for job in value(*given, **named)]
+        if not callable(value) or name == "resize":
             return value
 
         def call(*arguments: Any, **options: Any) -> Any:
@@ -45,6 +47,24 @@ class Blocking:
                     return
         finally:
             self._wait(items.aclose())
+
+
+class BlockingJob:
+    """An AsyncJob with the interface of ``Job``."""
+
+    def __init__(self, job: AsyncJob, loop: asyncio.AbstractEventLoop) -> None:
+        self._job, self._loop = job, loop
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._job, name)
+        if not callable(value):
+            return value
+
+        async def call(*arguments: Any, **options: Any) -> Any:
+            made = value(*arguments, **options)
+            return await made if inspect.isawaitable(made) else made
+
+        return lambda *given, **named: asyncio.run_coroutine_threadsafe(call(*given, **named), self._loop).result()
 
 
 @contextmanager

@@ -14,13 +14,14 @@ from typing import Final
 
 TOP: Final = Path(__file__).parent.parent.parent
 PAGES: Final = (
-    *sorted((TOP / "docs").glob("*.md")),
-    *(TOP / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")),
+    *sorted((TOP / "docs").rglob("*.md")),
+    *(TOP / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "examples/README.md")),
 )
 LONGEST: Final = 35  # words of one sentence
 MEAN: Final = 18
 
 _FENCED: Final = re.compile(r"^( *)```.*?^\1```", re.MULTILINE | re.DOTALL)
+_GENERATED: Final = re.compile(r"^:::.*\n(?: {4}.*\n)*", re.MULTILINE)  # a directive of mkdocstrings
 _COMMENT: Final = re.compile(r"<!--.*?-->", re.DOTALL)
 _MEASURED: Final = re.compile(r"<!-- measured -->.*?<!-- /measured -->", re.DOTALL)
 _CODE: Final = re.compile(r"(`+).+?\1", re.DOTALL)
@@ -37,6 +38,7 @@ _END: Final = re.compile(r"(?<=[.!?])[\"')*_]*\s+(?=[\"'(*_\[]*[A-Z0-9])")
 
 def sentences(text: str) -> list[str]:
     """The sentences of a page. Code blocks, headings and tables of figures hold none; each cell of a table does."""
+    text = _GENERATED.sub("\n\n", text)
     text = _FENCED.sub("\n\n", _COMMENT.sub("\n\n", _MEASURED.sub("\n\n", text)))
     found = [part for paragraph in _paragraphs(text) for part in _END.split(_plain(paragraph))]
     return [" ".join(sentence.split()) for sentence in found if words(sentence)]

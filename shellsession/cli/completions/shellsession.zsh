@@ -14,6 +14,7 @@ _shtab_shellsession_commands() {
     log:'show who ran what, and how it ended'
     ls:'list the agents and what they run'
     mcp:'serve a session'"'"'s verbs to MCP clients over stdio'
+    output:'show parts of what a command printed'
     restart:'give an agent a fresh bash'
     run:'run a command in an agent'"'"'s session'
     send:'type into the terminal of a running command'
@@ -82,9 +83,15 @@ _shtab_shellsession_interrupt_defaults_added=0
 
 _shtab_shellsession_jobs_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--json[print a JSON list, with the output of each job since its command returned]"
+  "--wait[first wait until JOB ends]"
+  "--until[first wait until the output of JOB matches this regular expression]:RE:"
+  "--kill[end JOB and everything below it]"
+  "--release[let JOB outlive the session]"
+  "--timeout[wait for at most S seconds]:S:"
+  "--json[print JSON, with the output of each job since its command returned]"
   "--socket[the daemon\'s socket]:PATH:_files"
   ":whose session:_shellsession_agents"
+  ":the id of one job, as the list shows it:"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -128,10 +135,39 @@ _shtab_shellsession_mcp_options=(
   {-s,--session}"[use this agent\'s session, held by the daemon]:AGENT:_shellsession_agents"
   "--timeout[seconds that a command may run if the model names no limit]:S:"
   "--patience[seconds that a call may take]:S:"
+  "--max-chars[the longest text that the model gets]:N:"
+  {-C,--cwd}"[where it starts]:DIR:_files -/"
+  "*--env[a variable of its environment]:NAME=VALUE:"
+  "--sandbox[confine it with bubblewrap]"
+  "*--write[what it can write]:DIR:_files -/"
+  "*--hide[what it cannot see, such as \~\/.ssh]:PATH:_files"
+  "--missing-ok[skip --hide paths that do not exist]"
+  "--network[give it the host\'s network]"
+  "--memory[the memory of all its processes together, such as 512M]:SIZE:"
+  "--cpu[its processor time]:N:"
+  "*--pass-env[a variable of this environment that it gets, such as \'AWS_\*\']:PATTERN:"
+  "*--deny[a command that must not run, such as \'git push\']:CMD:"
+  "*--allow[only such commands may run]:CMD:"
+  "--confirm[have the client ask its user before a command runs]"
 )
 
 # guard to ensure default positional specs are added only once per session
 _shtab_shellsession_mcp_defaults_added=0
+
+_shtab_shellsession_output_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--stream[which one]:stream:(stdout stderr)"
+  "--lines[the lines from A to B, counted from 1]:A:B:"
+  "--grep[only the lines that match a regular expression of Python]:RE:"
+  "--bytes[the bytes from A up to B, counted from 0]:A:B:"
+  "--max-chars[how much to show at most]:N:"
+  "--socket[the daemon\'s socket]:PATH:_files"
+  ":whose session:_shellsession_agents"
+  ":of a result:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_shellsession_output_defaults_added=0
 
 _shtab_shellsession_restart_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
@@ -153,10 +189,24 @@ _shtab_shellsession_run_options=(
   "--stdin[pass it this process\'s stdin, read to its end first]"
   {-i,--interactive}"[its stdin is the session\'s terminal]"
   "--merge-stderr[write both streams to stdout, in order]"
-  "--cwd[where the session starts, if it is opened now]:DIR:_files -/"
+  "-C[run only this command in DIR]:DIR:_files -/"
+  "*--env[an environment variable for this command only]:NAME=VALUE:"
   "--no-start[start no daemon if none runs]"
   "--json[print the whole result as one JSON object at the end, instead of the output as it arrives]"
   "--socket[the daemon\'s socket]:PATH:_files"
+  "--cwd[where it starts]:DIR:_files -/"
+  "--sandbox[confine it with bubblewrap]"
+  "*--write[what it can write]:DIR:_files -/"
+  "*--hide[what it cannot see, such as \~\/.ssh]:PATH:_files"
+  "--missing-ok[skip --hide paths that do not exist]"
+  "--network[give it the host\'s network]"
+  "--memory[the memory of all its processes together, such as 512M]:SIZE:"
+  "--cpu[its processor time]:N:"
+  "*--pass-env[a variable of this environment that it gets, such as \'AWS_\*\']:PATTERN:"
+  "*--deny[a command that must not run, such as \'git push\']:CMD:"
+  "*--allow[only such commands may run]:CMD:"
+  "--confirm[ask at this terminal before it runs]"
+  "--max-chars[a result keeps N bytes of each stream, half from its start and half from its end]:N:"
   "(-)*::a script, or words:_normal"
 )
 
@@ -166,6 +216,7 @@ _shtab_shellsession_run_defaults_added=0
 _shtab_shellsession_send_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "-n[do not press Enter after it]"
+  "--keys[keys to press after TEXT, as tmux names them]:NAMES:"
   "--timeout[wait for the command for at most S seconds]:S:"
   "--json[print the whole result as one JSON object]"
   "--socket[the daemon\'s socket]:PATH:_files"
@@ -186,6 +237,20 @@ _shtab_shellsession_serve_options=(
   "--log-level[the level of its own log]:log_level:(debug info warning error)"
   "--log-file[its own log, 0600, rotated]:PATH:_files"
   "--detach[return when it listens]"
+  {-C,--cwd}"[where it starts]:DIR:_files -/"
+  "*--env[a variable of its environment]:NAME=VALUE:"
+  "--sandbox[confine it with bubblewrap]"
+  "*--write[what it can write]:DIR:_files -/"
+  "*--hide[what it cannot see, such as \~\/.ssh]:PATH:_files"
+  "--missing-ok[skip --hide paths that do not exist]"
+  "--network[give it the host\'s network]"
+  "--memory[the memory of all its processes together, such as 512M]:SIZE:"
+  "--cpu[its processor time]:N:"
+  "*--pass-env[a variable of this environment that it gets, such as \'AWS_\*\']:PATTERN:"
+  "*--deny[a command that must not run, such as \'git push\']:CMD:"
+  "*--allow[only such commands may run]:CMD:"
+  "--max-chars[a result keeps N bytes of each stream, half from its start and half from its end]:N:"
+  "--timeout[how many seconds a command may run if its caller names no limit]:S:"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -248,6 +313,7 @@ _shtab_shellsession() {
         log) _arguments -C -s -S $_shtab_shellsession_log_options ;;
         ls) _arguments -C -s -S $_shtab_shellsession_ls_options ;;
         mcp) _arguments -C -s -S $_shtab_shellsession_mcp_options ;;
+        output) _arguments -C -s -S $_shtab_shellsession_output_options ;;
         restart) _arguments -C -s -S $_shtab_shellsession_restart_options ;;
         run) _arguments -C -s -S $_shtab_shellsession_run_options ;;
         send) _arguments -C -s -S $_shtab_shellsession_send_options ;;

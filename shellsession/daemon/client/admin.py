@@ -13,14 +13,14 @@ from typing import Any
 
 from ...engine.io.threads import Poller, Steps, Wait, drive
 from ...engine.kernel import proc
-from ...errors import DaemonUnavailable, ShellSessionError
+from ...errors import DaemonUnavailable, InvalidRequest, ShellSessionError
+from ...signatures import AnyJob
 from ..protocol.endpoint import PATIENCE, socket_path
 from ..protocol.messages import field, from_part, to_error
 from ..protocol.wire import Message, encode
 from .exchange import Backend
 from .link import Link
-from .remote import RemoteJob
-from .session import RemoteSession
+from .session import RemoteSession, RemoteThreadJob
 from .transport import ConnectionLost, Transport, UnixTransport
 
 Place = str | os.PathLike[str] | None
@@ -56,19 +56,35 @@ def stats(socket: Place = None) -> dict[str, Any]:
 def jobs(
     agent: str, socket: Place = None, output: bool = False, transport: Transport | None = None
 ) -> list[dict[str, Any]]:
-    """The jobs that the agent's commands left running. Raises NoSuchAgent.
+    """The jobs that the agent's commands left running, as ``described``; the released ones first. Raises NoSuchAgent.
 
-    Each has number, command, pids, alive, running and status. With ``output``, each also has stdout and stderr: what it
-    wrote since its call returned, and the number of bytes omitted.
+    Without ``output`` they lack stdout and stderr.
     """
     with Visit(agent, socket, transport) as visit:
-        found: list[dict[str, Any]] = from_part(visit.ask(visit._message("jobs")).parts)
-        for one in found:
-            one["status"] = "running" if field(one, "running", bool) else "ended"
-            job = RemoteJob(visit._ask_now, one)
-            for name in ("stdout", "stderr") if output else ():
-                one[name], one[f"{name}_omitted"] = job._shown(name)
-    return found
+        return [described(job, output) for released in (True, False) for job in visit.jobs(released)]
+
+
+def find_job(visit: Visit, name: str) -> RemoteThreadJob:
+    """The job with that id. Raises InvalidRequest, and NoSuchAgent."""
+    for job in (*visit.jobs(), *visit.jobs(released=True)):
+        if job.id == name:
+            return job
+    raise InvalidRequest(
+        f"agent {visit.agent!r} has no job {name!r:.100}: `shellsession jobs {visit.agent}` lists those that it has"
+    )
+
+
+def described(job: AnyJob, output: bool = True) -> dict[str, Any]:
+    """A job as JSON: id, command, pids, alive, status, running, exit_code and released.
+
+    With ``output`` also stdout and stderr: what it wrote since its call returned, and the number of bytes omitted.
+    """
+    status = job.status  # first: once it has ended, all its output is there
+    known: dict[str, Any] = {"id": job.id, "command": job.command, "pids": list(job.pids), "alive": job.alive()}
+    known |= {"status": status, "running": status == "running", "exit_code": job.exit_code, "released": job.released}
+    for name in ("stdout", "stderr") if output else ():
+        known[name], known[f"{name}_omitted"] = job._shown(name)
+    return known
 
 
 def _ask(socket: Place, verb: str) -> Message:

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Coroutine, Generator
 from contextlib import suppress
 from typing import Any, Self, Unpack
 
+from ...engine.io.jobs import AsyncJob
 from ...engine.io.loop import LoopPoller, adrive, to_its_end
 from ...engine.io.threads import Steps
 from ...options import SessionOptions
@@ -18,7 +19,7 @@ from ...signatures import LoopSession, T, awaited
 from ..protocol.wire import Message
 from .exchange import Backend, Cancellation
 from .link import Link
-from .remote import PreparedRun, Remote
+from .remote import PreparedRun, Remote, RemoteJob
 from .session import RemoteSession
 from .transport import Transport
 
@@ -108,6 +109,10 @@ class _Now(Backend):
         return await super().connect(transport, False)
 
 
+class RemoteLoopJob(RemoteJob, AsyncJob):
+    """A job in the daemon, for asyncio."""
+
+
 class AsyncRemoteSession(Remote, LoopSession[PreparedRun]):
     """As ``RemoteSession``, for asyncio. ``on_output`` may be a coroutine function."""
 
@@ -122,6 +127,10 @@ class AsyncRemoteSession(Remote, LoopSession[PreparedRun]):
             return backend.give(self._ask(self._message(verb, **fields), backend=backend))
         finally:
             backend.pool.close()
+
+    def jobs(self, released: bool = False) -> list[RemoteLoopJob]:
+        """As ``RemoteSession.jobs``; blocks the loop for a moment, as each property of a job does."""
+        return self._jobs(RemoteLoopJob, released)
 
     async def open(self) -> Self:
         """As ``RemoteSession.open``."""

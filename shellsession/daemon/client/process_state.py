@@ -25,7 +25,7 @@ def process_state() -> dict[str, Any]:
     except OSError:
         cwd = ""
     env = {wire_text(name): wire_text(value) for name, value in os.environb.items()}
-    return {"cwd": cwd, "env": env, "inherited": True, "umask": umask(), "startup": []}
+    return {"cwd": cwd, "env": env, "inherited": True, "umask": umask()}
 
 
 def wire_text(data: bytes) -> str:

@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mappin
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from ...errors import (
     IN_CALLBACK,
@@ -42,7 +42,20 @@ from ...models import (
     check_seconds,
     command_bytes,
 )
-from ...options import SessionOptions, absolute, bash_of, check_options, check_policy, check_size, commands_of, place_of
+from ...observe import Observer, Observers
+from ...options import (
+    SessionOptions,
+    absolute,
+    bash_of,
+    check_options,
+    check_policy,
+    check_size,
+    commands_of,
+    defaults_of,
+    place_of,
+    scope_of,
+)
+from ...paging import Piece, Query, page
 from ...redact import Redact, redact_data, redact_from
 from ...signatures import AnyJob, AnySession, Command, RunOptions, Seconds, fed
 from ..protocol.endpoint import socket_path
@@ -82,7 +95,8 @@ def _sandbox_fields(sandbox: object) -> dict[str, object]:
         raise InvalidRequest(f"sandbox is a Sandbox, not {type(sandbox).__name__}")
     write, hide = ([os.path.expanduser(path) for path in paths] for paths in sandbox.paths)
     limits = {"memory": sandbox.memory_bytes, "processes": sandbox.processes, "cpu": sandbox.cpu}
-    return {"write": write, "hide": hide, "network": sandbox.network, **limits}
+    others = {"network": sandbox.network, "pass_env": list(sandbox.pass_env), "missing_ok": sandbox.missing_ok}
+    return {"write": write, "hide": hide, **others, **limits}
 
 
 def opening(
@@ -91,6 +105,7 @@ def opening(
     extra_env: Mapping[str, str] | None = None,
     limits: Limits | None = None,
     startup: Iterable[str | bytes] = (),
+    shutdown: Iterable[str | bytes] = (),
     sandbox: Sandbox | None = None,
     policy: Policy | None = None,
     redact: Redact = False,
@@ -106,17 +121,21 @@ def opening(
         raise TypeError(f"a session has no option {', '.join(sorted(unknown))}")
     check_options(env, extra_env, options.get("agent_env", True), options.get("size", (200, 50)))
     check_flag("check_startup", options.get("check_startup", True))
-    defaults = {name: options[name] for name in ("timeout", "on_timeout", "tty") if name in options}
-    Request(b"", limits=Limits() if limits is None else limits, **defaults)  # raises for values that Session refuses
+    defaults = defaults_of(options, Limits() if limits is None else limits)  # raises for values that Session refuses
     if "bash" in options:  # found on the client's PATH, not the daemon's
         from shutil import which  # 5 ms, and rarely needed
 
         bash = bash_of(options["bash"])
         options["bash"] = _path(which(bash) or bash)
     place = place_of(cwd)
-    fields = {**process_state(), "startup": [wire_text(text) for text in commands_of(startup)], **options}
+    fields = {**process_state(), **options}
+    for name, commands in (("startup", startup), ("shutdown", shutdown)):
+        if texts := commands_of(name, commands):
+            fields[name] = [wire_text(text) for text in texts]
+    if defaults.stdin is TTY:
+        fields["stdin"] = "tty"
     if place is not None:
-        fields["cwd"] = _path(place)
+        fields |= {"cwd": _path(place), "cwd_named": True}
     if env is not None:
         fields |= {"env": dict(env), "inherited": False}
     if extra_env is not None:
@@ -145,6 +164,9 @@ PreparedRun = tuple[Message, OnOutput | None]
 TURN_WITHIN: Final[ContextVar[float | None]] = ContextVar("shellsession-turn-within", default=None)
 
 
+JobT = TypeVar("JobT", bound="RemoteJob")
+
+
 class OpenStream:
     """The state of one ``stream``: ``active`` while somebody iterates over it."""
 
@@ -171,6 +193,8 @@ class Remote(AnySession[PreparedRun]):
         self.opened_here = False  # did this client open the session, or was it there before?
         self._handed = ""  # the id of the command that was handed back to this client; "" for none
         self._closed = False
+        self._observers = Observers(agent)
+        self._command = b""  # the text of the command that was handed back, if this client ran it
         self._policy: dict[str, Any] | None = opening.get("policy")
         self._redact = redact_from(opening.get("redact", False))
         self._dialogue: Dialogue | None = None
@@ -182,10 +206,23 @@ class Remote(AnySession[PreparedRun]):
         weakref.finalize(self, self._backend.pool.close)
 
     @classmethod
-    def _of(cls, agent: str, socket: str | os.PathLike[str] | None, start: bool, options: SessionOptions) -> Self:
-        """The session for the arguments of ``connect``, not opened yet."""
+    def _of(
+        cls,
+        agent: str,
+        socket: str | os.PathLike[str] | None,
+        start: bool,
+        options: SessionOptions,
+        exact: bool = False,
+    ) -> Self:
+        """The session for the arguments of ``connect``, not opened yet.
+
+        ``exact``: opening it raises AlreadyOpen if the agent has a session with others of these options.
+        """
         check_flag("start", start)
-        return cls(agent, UnixTransport(socket_path(socket)), start, opening(**options))
+        fields = opening(**options)
+        if exact and options:
+            fields["exact"] = list(options)
+        return cls(agent, UnixTransport(socket_path(socket)), start, fields)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.agent!r} at {self._transport} {'closed' if self._closed else 'open'}>"
@@ -265,11 +302,11 @@ class Remote(AnySession[PreparedRun]):
     def _info(self, name: str, *kinds: type) -> Any:
         return field(field(self._ask_now("info").header, "value", dict), name, *kinds)
 
-    def jobs(self) -> list[RemoteJob]:
-        """The jobs that earlier calls left running, including ended ones; the most recent last."""
+    def _jobs(self, kind: type[JobT], released: bool) -> list[JobT]:
+        check_flag("released", released)
         if self._closed:
             return []
-        return [RemoteJob(self._ask_now, one) for one in from_part(self._ask_now("jobs").parts)]
+        return [kind(self._ask_now, one) for one in from_part(self._ask_now("jobs", released=released).parts)]
 
     def resize(self, columns: int, rows: int) -> None:
         """As ``Session.resize``."""
@@ -403,13 +440,14 @@ class Remote(AnySession[PreparedRun]):
         if self._streams and any(stream.active and pieces() is not None for pieces, stream in self._streams):
             raise SessionBusy(STILL_RUNS)
         fields, text = dict[str, Any](given), command_bytes(command)
-        stdin, on_output = fields.pop("stdin", None), fields.pop("on_output", None)
-        data = () if stdin is None or stdin is TTY else (fed(stdin),)
+        stdin, on_output = fields.pop("stdin", ...), fields.pop("on_output", None)
+        data = () if stdin in (..., None, TTY) else (fed(stdin),)
+        fields |= scope_of(given)
         Request(text, on_output=on_output, **fields)  # raises for invalid values
         if "limits" in fields:
             fields["limits"] = limits_fields(fields["limits"])
-        if stdin is not None:
-            fields["stdin"] = "tty" if stdin is TTY else "bytes"
+        if stdin is not ...:
+            fields["stdin"] = "bytes" if data else "null" if stdin is None else "tty"
         flags = {"live": on_output is not None, "tell": self.on_wait is not None}
         fields |= {name: True for name, is_set in flags.items() if is_set}
         return self._message("run", text, *data, **fields), on_output
@@ -418,7 +456,7 @@ class Remote(AnySession[PreparedRun]):
         return self._backend.give(self._run_prepared(*prepared))
 
     async def _run_prepared(self, request: Message, on_output: OnOutput | None) -> Result:
-        return self._new_result(await self._ask(request, on_output), on_output)
+        return self._new_result(await self._ask(request, on_output), request.parts[0], on_output)
 
     def _stream(self, prepared: PreparedRun) -> Any:
         """Iterate over the output of a command as it comes. ``run`` is refused meanwhile."""
@@ -440,12 +478,13 @@ class Remote(AnySession[PreparedRun]):
                         yield message.header["stream"], message.parts[0]
         finally:
             stream.active = False
-        yield self._new_result(message)  # after the ``finally``: leaving the generator here must cancel nothing
+        # After the ``finally``: leaving the generator here must cancel nothing.
+        yield self._new_result(message, request.parts[0])
 
-    def _new_result(self, reply: Message, on_output: OnOutput | None = None) -> Result:
+    def _new_result(self, reply: Message, command: bytes, on_output: OnOutput | None = None) -> Result:
         """The Result of a new command, whose callback and screen replace those of the last one."""
         earlier = self._handed
-        self._dialogue, self._on_output = None, on_output
+        self._dialogue, self._on_output, self._command = None, on_output, command
         result = self._take_result(reply)
         if not result.runs_on:
             self._handed = earlier  # that command has ended meanwhile, but its result is still available
@@ -455,9 +494,41 @@ class Remote(AnySession[PreparedRun]):
         """The Result in a reply. If its command runs on, ``wait`` and the like are about that from now on."""
         result = result_of(reply)
         self._handed = reply.header.get("command", "") if result.runs_on else ""
+        if not result.runs_on:
+            command, self._command = self._command, b""
+            if self._observers.wanted:
+                self._observers.ended(command, result, self._masking)
         return result
 
+    def _masking(self) -> Secrets:
+        """What observers of commands do not get."""
+        from ...policy.secrets import Secrets
+
+        return self._secrets or Secrets({**self._opening.get("env", {}), **self._opening.get("extra_env", {})})
+
+    def _observe(self, observer: Observer) -> None:
+        """Call ``observer`` for each command whose end this client gets from now on."""
+        self._observers.callbacks += (observer,)
+
     # -- the other verbs
+
+    def _page(self, query: Query) -> Any:
+        return self._backend.give(self._read(query))
+
+    async def _read(self, query: Query) -> str:
+        """Return the text of a page. It is searched here: a bad pattern holds up nobody else."""
+        pages, output = page(query), query.id
+        wanted = next(pages)
+        while True:
+            begin, size = wanted
+            request = self._message("read_output", output=output, stream=query.stream, begin=begin, size=size)
+            header, parts = await self._ask(request)
+            output, data = field(header, "output", str), only_part(parts)
+            try:
+                wanted = pages.send(Piece(output, data, field(header, "kept", int), field(header, "size", int)))
+            except StopIteration as end:
+                text: str = end.value
+                return text
 
     async def _send_only(self, request: Message) -> None:
         await self._ask(request)
@@ -465,12 +536,16 @@ class Remote(AnySession[PreparedRun]):
     async def _result(self, request: Message, on_output: OnOutput | None = None) -> Result:
         return self._take_result(await self._ask(request, on_output))
 
-    async def _wait(self, verb: str, timeout: Seconds, *parts: bytes) -> Result:
-        """Carry out ``wait`` or ``send``, which also types its part."""
-        return await self._result(self._wait_message(verb, timeout, *parts), self._on_output)
+    async def _wait(self, verb: str, timeout: Seconds, idle: Seconds = ..., *parts: bytes, **given: object) -> Result:
+        """Carry out ``wait`` or ``send``, which also types its part. ``given``: other fields of the request."""
+        if idle is not ...:
+            check_seconds("idle_timeout", idle)
+            given["idle_timeout"] = idle
+        return await self._result(self._wait_message(verb, timeout, *parts, **given), self._on_output)
 
-    def _wait_message(self, verb: str, timeout: Seconds, *parts: bytes) -> Message:
-        fields: dict[str, object] = {"live": True} if self._on_output is not None else {}
+    def _wait_message(self, verb: str, timeout: Seconds, *parts: bytes, **fields: object) -> Message:
+        if self._on_output is not None:
+            fields["live"] = True
         if verb == "send" and self.on_wait is not None:  # ``wait`` never queues
             fields["tell"] = True
         if timeout is not ...:
@@ -547,22 +622,28 @@ class Remote(AnySession[PreparedRun]):
 
 
 class RemoteJob(AnyJob):
-    """A job in the daemon: what one call left running. As ``Job``; each property asks the daemon."""
+    """A job in the daemon: what one call left running. Each property asks the daemon."""
 
     def __init__(self, ask: Callable[..., Message], described: dict[str, Any]) -> None:
         self._ask = ask
-        self.number: int = field(described, "number", int)
+        self.id: str = field(described, "id", str)
+        self._released: bool = field(described, "released", bool)
         self.command: str = field(described, "command", str)
         self.pids: tuple[int, ...] = tuple(field(described, "pids", list))
 
     def __repr__(self) -> str:
-        return f"RemoteJob({self.command!r}, pids={self.pids})"
+        return f"RemoteJob({self.id}, {self.command!r}, pids={self.pids})"
 
     def _now(self) -> dict[str, Any]:
-        """The daemon's present description of the job. A job that the daemon has forgotten has ended."""
-        described = from_part(self._ask("jobs").parts)
-        ours = (one for one in described if field(one, "number", int) == self.number)
-        return next(ours, {"alive": [], "running": False})
+        """The daemon's present description of the job. A job that it has forgotten, or whose session, has ended."""
+        try:
+            described = from_part(self._ask("jobs", released=self._released).parts)
+        except (SessionClosed, NoSuchAgent):
+            if self._released:  # it lives on, and the agent's next session lists it
+                raise
+            described = []
+        ours = (one for one in described if field(one, "id", str) == self.id)
+        return next(ours, {"alive": [], "running": False, "exit_code": None})
 
     def alive(self) -> list[int]:
         """The pids of its processes that still live."""
@@ -572,13 +653,25 @@ class RemoteJob(AnyJob):
     def running(self) -> bool:
         return bool(field(self._now(), "running", bool))
 
+    @property
+    def exit_code(self) -> int | None:
+        code: int | None = field(self._now(), "exit_code", int, type(None))
+        return code
+
+    @property
+    def released(self) -> bool:
+        return self._released
+
     def _kept(self, name: str) -> tuple[bytes, int, int]:
-        message = self._ask("job_output", job=self.number, name=name)
+        message = self._ask("job_output", job=self.id, name=name)
         return only_part(message.parts), field(message.header, "value", int), field(message.header, "cut", int)
 
     def kill(self) -> tuple[int, ...]:
-        """Kill its processes, all below them, and all that hold its streams; returns the pids that were signalled."""
-        return tuple(field(self._ask("kill_job", job=self.number).header, "value", list))
+        return tuple(field(self._ask("kill_job", job=self.id).header, "value", list))
+
+    def release(self) -> None:
+        self._ask("release_job", job=self.id)
+        self._released = True
 
 
 def result_of(reply: Message) -> Result:

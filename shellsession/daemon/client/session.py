@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from typing import Final, Self, Unpack
 
+from ...engine.io.jobs import Job
 from ...engine.kernel import signals
+from ...keys import check_keys
 from ...models import OnOutput, Result, to_bytes
 from ...options import SessionOptions
-from ...signatures import Seconds, Text, ThreadSession
+from ...signatures import Seconds, Text, ThreadSession, pattern_of
 from ..protocol import directory_lock
 from ..protocol.wire import Message
-from .remote import PreparedRun, Remote
+from .remote import PreparedRun, Remote, RemoteJob
 
 # ``exchange`` and ``transport`` import these late. They are imported here, as a host may have no free descriptor then.
 _LOADED: Final = (threading, signals, directory_lock)
@@ -33,6 +36,10 @@ def connect(
     session = RemoteSession._of(agent, socket, start, options)
     session.connect()
     return session
+
+
+class RemoteThreadJob(RemoteJob, Job):
+    """A job in the daemon, for threads."""
 
 
 class RemoteSession(Remote, ThreadSession[PreparedRun]):
@@ -63,17 +70,25 @@ class RemoteSession(Remote, ThreadSession[PreparedRun]):
         self.ask(self._message("start"))
         return self
 
-    def wait(self, timeout: Seconds = ...) -> Result:
-        """Wait until a command that was handed back ends or waits for input, or until the time is up."""
-        return self._backend.give(self._wait("wait", timeout))
+    def wait(self, timeout: Seconds = ..., *, idle_timeout: Seconds = ..., until: str | None = None) -> Result:
+        """Wait until a command that was handed back ends or waits for input, or until the time is up.
+
+        The options are those of ``Session.wait``. They do not apply while another client waits for the command.
+        """
+        pattern_of(until)
+        given = {} if until is None else {"until": until}
+        return self._backend.give(self._wait("wait", timeout, idle_timeout, **given))
 
     def poll(self) -> Result:
         """The output of the running command since the last result, without waiting."""
         return self._backend.give(self._result(self._of_command("poll")))
 
-    def send(self, text: Text, timeout: Seconds = ...) -> Result:
-        """Type into the running command's terminal (Enter is \"\\n\"), then ``wait``."""
-        return self._backend.give(self._wait("send", timeout, to_bytes("text", text)))
+    def send(
+        self, text: Text = "", timeout: Seconds = ..., *, keys: Sequence[str] = (), idle_timeout: Seconds = ...
+    ) -> Result:
+        """Type into the running command's terminal (Enter is \"\\n\"), then ``wait``. ``keys``: as ``Session.send``."""
+        given = {"keys": names} if (names := check_keys(keys)) else {}
+        return self._backend.give(self._wait("send", timeout, idle_timeout, to_bytes("text", text), **given))
 
     def type(self, text: Text) -> None:
         """Type into the running command's terminal, and return at once: for use with ``expect``."""
@@ -82,6 +97,10 @@ class RemoteSession(Remote, ThreadSession[PreparedRun]):
     def interrupt(self) -> Result:
         """End the running command, whichever client started it, as a time limit does, and keep the shell."""
         return self._backend.give(self._interrupt())
+
+    def jobs(self, released: bool = False) -> list[RemoteThreadJob]:
+        """As ``Session.jobs``. Released jobs are known as long as the daemon runs and the agent has a session."""
+        return self._jobs(RemoteThreadJob, released)
 
     def restart(self) -> None:
         """Start a fresh bash in the first cwd and environment, and run the startup commands again.

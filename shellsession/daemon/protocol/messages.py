@@ -41,6 +41,8 @@ _UNLESS_DEFAULT: Final[Mapping[str, tuple[tuple[type, ...], object]]] = {
     "stdout_cut": ((int,), 0),
     "stderr_cut": ((int,), 0),
     "ran": ((bool,), True),
+    "id": ((str,), ""),
+    "output_kept": ((bool,), True),
 }
 _TRUE_BY_DEFAULT: Final = ("state_kept", "ran")
 

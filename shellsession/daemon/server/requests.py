@@ -6,7 +6,7 @@ checked here: the session itself checks the values.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
@@ -20,6 +20,7 @@ from ..protocol.wire import ID_MAX, OUTPUT_MAX, PROTOCOL
 
 _AGENT_MAX: Final = 256  # characters
 Agent = Annotated[str, Field(min_length=1, max_length=_AGENT_MAX)]
+JobId = Annotated[str, Field(max_length=64)]
 RunT = TypeVar("RunT", bound="OfAgent")
 # ``defer_build``: the requests are validated as one union. Building each by itself as well would add 10 ms to a start.
 _STRICT: Final = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
@@ -75,17 +76,21 @@ class SandboxFields(BaseModel):
     memory: int | None
     processes: int | None
     cpu: float | None
+    pass_env: list[str]
+    missing_ok: bool
 
     def made(self) -> Sandbox:
-        return Sandbox(self.write, self.hide, self.network, self.memory, self.processes, self.cpu)
+        return Sandbox(**dict(self))
 
 
 class Open(OfAgent):
     """Open the agent's session if there is none. An existing one stays as it is.
 
-    It must have the sandbox, the policy and the redaction that are requested.
+    It must have the sandbox, the policy and the redaction that are requested, and the options whose names are in
+    ``exact``. Else the request is refused (AlreadyOpen).
 
-    ``env``: the client's own environment, or the one that replaces it (then ``inherited`` is False).
+    ``env``: the client's own environment, or the one that replaces it (then ``inherited`` is False). ``cwd_named``: the
+    caller named ``cwd``; otherwise it is the client's own directory.
     """
 
     verb: Literal["open"]
@@ -99,13 +104,29 @@ class Open(OfAgent):
     on_timeout: OnTimeout = "interrupt"
     tty: bool = True
     limits: LimitsFields | None = None
+    idle_timeout: float | None = None
+    stdin: Literal["tty"] | None = None
+    merge_stderr: bool = False
     startup: list[str] = []
     check_startup: bool = True
+    shutdown: list[str] = []
     size: Annotated[list[int], Field(min_length=2, max_length=2)] = [200, 50]
     bash: str = "bash"
     sandbox: SandboxFields | None = None
     policy: dict[str, Any] | None = None  # as ``Policy.to_dict`` makes it; ``Policy.from_dict`` checks it
     redact: bool | list[str | list[str | int]] = False  # as ``redact_data`` makes it
+    cwd_named: bool = False
+    exact: list[str] = []
+
+    def with_defaults(self, defaults: Mapping[str, Any]) -> Open:
+        """The request with the daemon's options for a new session, where the client named none."""
+        sent = self.model_dump(exclude_unset=True)
+        if "cwd" in defaults and not self.cwd_named:
+            del sent["cwd"]
+        fields = {**defaults, **sent}
+        if "extra_env" in defaults:
+            fields["extra_env"] = {**defaults["extra_env"], **(self.extra_env or {})}
+        return Open(**fields)
 
 
 class Start(OfAgent):
@@ -125,11 +146,13 @@ def _with_options(kind: type[RunT]) -> type[RunT]:
 class Run(OfAgent):
     """``Session.run``. Parts: the command and, with ``stdin="bytes"``, the input. Options have the session's defaults.
 
+    ``stdin="null"`` is /dev/null.
+
     ``live``: send output as events as well. ``tell``: after a second in the queue, send the reason as an event.
     """
 
     verb: Literal["run"]
-    stdin: Literal["tty", "bytes"] | None = None
+    stdin: Literal["tty", "bytes", "null"] | None = None
     limits: LimitsFields | None = None
     live: bool = False
     tell: bool = False
@@ -138,7 +161,7 @@ class Run(OfAgent):
         """The options that were sent, as ``run`` takes them. ``data``: the part with the input."""
         options = {name: getattr(self, name) for name in self.model_fields_set.intersection(models.OPTIONS)}
         if self.stdin is not None:
-            options["stdin"] = TTY if self.stdin == "tty" else data
+            options["stdin"] = {"tty": TTY, "bytes": data, "null": None}[self.stdin]
         if self.limits is not None:
             options["limits"] = self.limits.made()
         return options_given(options)
@@ -155,6 +178,8 @@ class Wait(OfCommand):
 
     verb: Literal["wait"]
     timeout: float | None = None
+    idle_timeout: float | None = None
+    until: str | None = None
     live: bool = False
     so_far: bool = False
 
@@ -170,6 +195,8 @@ class Send(OfCommand):
 
     verb: Literal["send"]
     timeout: float | None = None
+    idle_timeout: float | None = None
+    keys: list[str] = []
     live: bool = False
     tell: bool = False
     so_far: bool = False
@@ -210,21 +237,39 @@ class Jobs(OfAgent):
     """``Session.jobs``."""
 
     verb: Literal["jobs"]
+    released: bool = False
 
 
 class JobOutput(OfAgent):
-    """``Job.output`` of the job with that number in the list of ``jobs``."""
+    """``Job.output`` of the job with that id."""
 
     verb: Literal["job_output"]
-    job: int
-    name: Literal["stdout", "stderr", "terminal"]
+    job: JobId
+    name: Literal["stdout", "stderr", "terminal", "before"]
+
+
+class ReadOutput(OfAgent):
+    """Some bytes of a kept output, for ``Session.read_output``. ``output``: its id; "" is the latest that has any."""
+
+    verb: Literal["read_output"]
+    output: Annotated[str, Field(max_length=ID_MAX)]
+    stream: Literal["stdout", "stderr"]
+    begin: Annotated[int, Field(ge=0)]
+    size: Annotated[int, Field(ge=0)]
 
 
 class KillJob(OfAgent):
-    """``Job.kill`` of the job with that number in the list of ``jobs``."""
+    """``Job.kill`` of the job with that id."""
 
     verb: Literal["kill_job"]
-    job: int
+    job: JobId
+
+
+class ReleaseJob(OfAgent):
+    """``Job.release`` of the job with that id."""
+
+    verb: Literal["release_job"]
+    job: JobId
 
 
 class Resize(OfAgent):

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from ...async_session import AsyncSession
+from ...engine.io.loop import LoopPoller, adrive
 from ...engine.kernel import proc
 from ...engine.kernel.family import GENERATIONS
-from ...engine.verbs.call import Job
 from ...engine.verbs.delivery import Delivery
 from ...engine.verbs.expect import glimpse
 from ...errors import (
@@ -28,6 +28,7 @@ from ...errors import (
     ShellSessionError,
     ShellUnavailable,
 )
+from ...keys import check_keys
 from ...models import Result, Stream, check_seconds
 from ..protocol.messages import closed_meanwhile, from_result, to_part
 from ..protocol.wire import PARTS_MAX
@@ -38,7 +39,7 @@ from .shared import Fanout, SharedSession
 if TYPE_CHECKING:
     from ...engine.bash.shell import Shell
     from ...engine.io.output import Capture
-    from ...engine.verbs.call import Call
+    from ...engine.verbs.call import Call, SessionJob
     from ...engine.verbs.engine import Engine
     from .shared import Sessions
 
@@ -141,7 +142,8 @@ async def _wait_until(shared: SharedSession, incoming: Incoming, until: float | 
         if incoming.request.so_far and (call := shared.engine.handed_back) is not None:
             _send_so_far(call, incoming.listener)
         left = None if until is None else max(0.001, until - time.monotonic())
-        return await _wait_in_session(shared, incoming, shared.session.wait(left))
+        options = incoming.request.model_dump(include={"idle_timeout", "until"}, exclude_unset=True)
+        return await _wait_in_session(shared, incoming, shared.session.wait(left, **options))
 
 
 async def _shared_end(shared: SharedSession, incoming: Incoming, until: float | None) -> Answer | None:
@@ -208,13 +210,13 @@ async def _type(shared: SharedSession, incoming: Incoming) -> None:
 
 
 async def _type_text(shared: SharedSession, incoming: Incoming, until: float | None) -> None:
-    text = incoming.part
+    keys = check_keys(getattr(incoming.request, "keys", []))
     incoming.listener.queued = True
     await shared.until_handed_back(until)
     incoming.listener.queued = False
     shared.deliveries.check(incoming.request.command)
     with shared.attending():
-        await shared.type(text, until)
+        await shared.type(shared.engine.typed(incoming.part, keys), until)
 
 
 async def _glimpse(shared: SharedSession, incoming: Incoming) -> Answer:
@@ -264,8 +266,8 @@ async def _hold(shared: SharedSession, incoming: Incoming) -> None:
 # -- verbs that do not wait for a command
 
 
-async def _jobs(shared: SharedSession, _: Incoming) -> Answer:
-    jobs = shared.session.jobs()
+async def _jobs(shared: SharedSession, incoming: Incoming) -> Answer:
+    jobs = shared.session.jobs(incoming.request.released)
     return Answer({"value": None}, (to_part([_described(job, room_for(len(jobs))) for job in jobs]),))
 
 
@@ -274,8 +276,18 @@ async def _job_output(shared: SharedSession, incoming: Incoming) -> Answer:
     return Answer({"value": omitted, "cut": cut}, (output,))
 
 
+async def _read_output(shared: SharedSession, incoming: Incoming) -> Answer:
+    request: requests.ReadOutput = incoming.request
+    piece = shared.session._piece(request.output, request.stream, request.begin, request.size)
+    return Answer({"output": piece.id, "kept": piece.kept, "size": piece.size}, (piece.data,))
+
+
 async def _kill_job(shared: SharedSession, incoming: Incoming) -> Answer:
     return Answer({"value": _job(shared.session, incoming.request.job).kill()})
+
+
+async def _release_job(shared: SharedSession, incoming: Incoming) -> None:
+    await adrive(_job(shared.session, incoming.request.job).releasing(), LoopPoller())
 
 
 async def _resize(shared: SharedSession, incoming: Incoming) -> None:
@@ -295,22 +307,24 @@ async def _watch(shared: SharedSession, incoming: Incoming) -> Answer:
     return Answer(value, (shared.output_tail,))
 
 
-def _described(job: Job, room: int) -> dict[str, Any]:
-    known = {"number": job.number, "command": job.command[:room], "pids": job.pids[:room]}
-    return {**known, "alive": job.alive()[:room], "running": job.running}
+def _described(job: SessionJob, room: int) -> dict[str, Any]:
+    known = {"id": job.id, "command": job.command[:room], "pids": job.pids[:room], "released": job.released}
+    return {**known, "alive": job.alive()[:room], "running": job.running, "exit_code": job.exit_code}
 
 
-def _job(session: AsyncSession, number: int) -> Job:
-    for job in session.jobs():
-        if job.number == number:
+def _job(session: AsyncSession, name: str) -> SessionJob:
+    for job in session._mine().jobs:
+        if job.id == name:
             return job
-    raise InvalidRequest(f"there is no job {number} in this session: it was restarted, or the job ended long ago")
+    raise InvalidRequest(f"there is no job {name} in this session: `jobs` lists those that are known")
 
 
 _WITHOUT_COMMAND: dict[type, Callable[[SharedSession, Incoming], Awaitable[Answer | None]]] = {
     requests.Jobs: _jobs,
     requests.JobOutput: _job_output,
+    requests.ReadOutput: _read_output,
     requests.KillJob: _kill_job,
+    requests.ReleaseJob: _release_job,
     requests.Resize: _resize,
     requests.Info: _info,
     requests.Watch: _watch,

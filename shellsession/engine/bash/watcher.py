@@ -92,6 +92,15 @@ class Guard:
             make_private(directory, UNLISTED, made=3)  # and its parents: a command may have removed or changed them
             return Slot(tag, directory)
 
+    def open_another_slot(self) -> Slot:
+        """Make a slot for files that outlive one shell, while a shell of this host has a slot."""
+        tag = self.reserve()
+        try:
+            return self.open_slot(tag, self._bash)
+        except BaseException:
+            self.free(tag)
+            raise
+
     def open_daemon_slot(self, bash: str, socket: str, file: int) -> Slot:
         """The slot of a daemon itself, its first one. If the daemon is killed, the watcher also removes its socket.
 

@@ -293,6 +293,18 @@ async def to_its_end(work: Coroutine[Any, Any, T], may_hang: bool = False) -> T:
     raise cancellation
 
 
+_TASKS: set[asyncio.Task[object]] = set()  # asyncio itself refers to its tasks weakly
+
+
+def in_task(work: Coroutine[Any, Any, object]) -> None:
+    """Run ``work`` in a task of its own on the running loop."""
+    import asyncio
+
+    task = asyncio.get_running_loop().create_task(work)
+    _TASKS.add(task)
+    task.add_done_callback(_TASKS.discard)
+
+
 class LoopDrainer:
     """As ``Drainer``, on the running asyncio loop; once that loop is closed, the drainer's thread reads.
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import resource
+import secrets
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from types import MappingProxyType
@@ -24,6 +25,26 @@ from .proc import SPARE
 LIMIT: Final = 10  # RLIMIT_LOCKS in <asm-generic/resource.h>; Python does not name it
 GENERATIONS: Final = 16  # tags per session
 LOWEST: Final = 0x5E << 56  # the lowest tag of any session; no administrator sets a limit of 2**62 file locks
+RELEASED: Final = 0x5F << 56  # from here on: the tags of released jobs, each of one job, and of no session
+
+
+def set_tag(pid: int, tag: int) -> bool:
+    """Give a process another tag. False if it has ended, belongs to another user or has a lower hard limit."""
+    try:
+        resource.prlimit(pid, LIMIT, (tag, resource.prlimit(pid, LIMIT)[1]))
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def new_released_tag() -> int:
+    """A tag for a job that is about to be released."""
+    return RELEASED | secrets.randbits(48)
+
+
+def released(tag: int) -> list[int]:
+    """The living processes of a released job, wherever they are."""
+    return proc.tagged(tag, tag)
 
 
 class Family:
@@ -36,6 +57,8 @@ class Family:
     def __init__(self, pid: int, first_tag: int, adopter: int = 0) -> None:
         self.pid, self._adopter = pid, adopter
         self.tags = Tags(pid, first_tag)
+        self.is_confined = bool(adopter)  # in a PID namespace of its own
+        self.has_released = False  # a job was released: its processes do not count any more
         SPARE.reserve(self)  # reading /proc must work even when the host has no descriptor free
         # The kernel's lists of children, and the text of each when there is no child but bash.
         self._lists: list[tuple[int, bytes]] = []
@@ -58,10 +81,12 @@ class Family:
         found = proc.children(self.pid)
         if self._adopter:
             found += [pid for pid in proc.children(self._adopter) if pid != self.pid]
-        return found
+        return [pid for pid in found if proc.tag(pid) < RELEASED] if self.has_released else found
 
     def descendants(self) -> list[int]:
         """All processes below bash, nearest first."""
+        if self.has_released:
+            return [pid for child in self.children() for pid in (child, *proc.descendants(child))]
         found = proc.descendants(self.pid)
         if self._adopter:
             found += proc.descendants(self._adopter, (self.pid,))

@@ -159,6 +159,12 @@ def parent(pid: int) -> int:
     return int(fields[1]) if len(fields) > 1 else 0
 
 
+def process_group(pid: int) -> int:
+    """The process group of a process or zombie; 0 if it has gone."""
+    fields = _stat(pid)
+    return int(fields[2]) if len(fields) > 2 else 0
+
+
 def time_now() -> int:
     """The ``start_time`` of a process that starts now."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) * _TICKS // 10**9
@@ -350,6 +356,11 @@ def is_confined(pid: int) -> bool:
         return False
     ours = _user_namespace("self")
     return ours != 0 and _user_namespace(pid) != ours and not _has_all_users(pid)
+
+
+def inner_pid(pid: int) -> int:
+    """The pid of a process in its own PID namespace; 0 if it has ended."""
+    return int((_numbers(pid) or [b"0"])[-1])
 
 
 def _numbers(pid: int) -> list[bytes]:

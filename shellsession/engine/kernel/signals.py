@@ -32,13 +32,14 @@ def signals_deferred() -> Iterator[None]:
     So every clean-up can be repeated after an interruption, and then does the rest. SIGCHLD is not blocked: the watcher
     starts with our mask, and waits for children.
     """
-    raising = [number for number in SIGNALS if number != signal.SIGCHLD and callable(signal.getsignal(number))]
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    raising = {number for number in SIGNALS if number != signal.SIGCHLD and callable(signal.getsignal(number))}
+    # A block within another changes nothing. So it does no harm if an exception has the inner one end last.
+    raising -= signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
         signal.pthread_sigmask(signal.SIG_BLOCK, raising)
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, raising)
 
 
 def kill(pids: list[int], number: int = signal.SIGKILL) -> list[int]:

@@ -1,16 +1,17 @@
-"""The state of one command (``Call``), and of what it leaves running (``Job``).
+"""The state of one command (``Call``), and of what it leaves running (``SessionJob``).
 
-A ``Call`` lasts from the moment a command is typed until its result is made. A ``Job`` holds the processes that a call
-left running, and the streams that they still hold. Its output is bounded like any output, and a reader always reads it.
+A ``Call`` lasts from the moment a command is typed until its result is made. A ``SessionJob`` holds the processes that
+a call left running, and the streams that they still hold. Its output is bounded like any output, and a reader always
+reads it.
 
 Law: no method of a reader is called while a job's lock is held (see ``drainer.Drainer``).
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
+import re
 import signal
 import sys
 import threading
@@ -21,22 +22,22 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
 
-from ...errors import FORKED, SessionClosed
+from ...errors import FORKED, InvalidRequest, NotRunning, SessionClosed
 from ...models import TTY, Outcome, Request, Result, Stream as StreamName
-from ...signatures import AnyJob
+from ...signatures import AnyJob, Seconds
+from ..bash.outputs import Outputs
+from ..io.jobs import AsyncJob, Job
 from ..io.output import NO_SPILLS, Capture, Spills
 from ..io.streams import Stream
+from ..io.threads import Steps, Wait, drive
 from ..kernel import activity, proc
-from ..kernel.family import Family
+from ..kernel.family import Family, new_released_tag, released, set_tag
 from ..kernel.signals import kill
 from ..wire import MarkFinder
 from .delivery import Delivery
 
 if TYPE_CHECKING:
     from ..io.dialogue import Dialogue
-
-
-_NUMBERS = itertools.count(1)
 
 
 class Reader(Protocol):
@@ -57,16 +58,42 @@ _MOST: Final = 100
 _MOST_BYTES: Final = 16 << 20
 
 
-class Job(AnyJob):
+# What ``wait`` searches of the output that the call itself returned: its last bytes.
+_BEFORE: Final = 1 << 12
+# Seconds that `setsid` or `nohup` have to detach a job that is to be released, and between two looks.
+_DETACHED_WITHIN: Final = 0.2
+_TICK: Final = 0.005
+_ALONE: Final = (
+    "start it so that it outlives the session: `setsid COMMAND >FILE 2>&1 </dev/null &`, and release that job"
+)
+
+
+class SessionJob(AnyJob):
     """A live view of what one call left running. It stays readable after its end."""
 
-    def __init__(self, command: str, pids: Sequence[int], tag: int, family: Family) -> None:
+    def __init__(
+        self,
+        command: str,
+        pids: Sequence[int],
+        tag: int,
+        family: Family,
+        number: int,
+        exit_code_of: Callable[[SessionJob], int | None],
+        before: Sequence[tuple[bytes, int, int]] = (),
+    ) -> None:
+        """``exit_code_of``: asks bash. ``before``: the streams of the call itself, as ``Capture.peek`` returns them."""
         self.command = command
         self.tag = tag  # of all its processes; 0 if processes of other calls have it too
-        self._family = family
+        self.family = family
         self._owner = os.getpid()
-        self.number = next(_NUMBERS)
+        self.id = f"j{number}"
         self.pids = tuple(pids)
+        # The pid by which to ask bash for the exit status, another one in a sandbox. 0: bash is not to be asked.
+        self.bash_pid = 0 if not pids else proc.inner_pid(pids[-1]) if family.is_confined else pids[-1]
+        self._before = b"".join(data[-_BEFORE:] for data, _, _ in before)
+        self._exit_code: int | None = None
+        self._exit_code_of = exit_code_of
+        self._released = False
         self._started = {pid: proc.start_time(pid) for pid in pids}
         self._lock = threading.RLock()  # reentrant: see drainer.Drainer
         self._open: dict[int, tuple[Stream, Capture, Callable[[], None]]] = {}  # the last stops the reader
@@ -74,7 +101,7 @@ class Job(AnyJob):
         self._lent = -1
 
     def __repr__(self) -> str:
-        return f"Job({self.command!r}, pids={self.pids}, {self.status})"
+        return f"Job({self.id}, {self.command!r}, pids={self.pids}, {self.status})"
 
     def adopt(self, name: str, stream: Stream, capture: Capture, reader: Reader) -> None:
         """Take over a stream that a process still holds, and let ``reader`` read it from now on."""
@@ -121,7 +148,8 @@ class Job(AnyJob):
         A process that has reused one of the pids does not count.
         """
         first = [pid for pid, start in self._started.items() if proc.start_time(pid) == start and proc.alive(pid)]
-        orphans = [pid for pid in self._family.carriers(self.tag) if pid not in self._started] if self.tag else []
+        carriers = [] if not self.tag else released(self.tag) if self._released else self.family.carriers(self.tag)
+        orphans = [pid for pid in carriers if pid not in self._started]
         if not first and not orphans:
             self.tag = 0  # a job without processes gets no new ones
         return first + orphans
@@ -131,12 +159,24 @@ class Job(AnyJob):
         return any(fd != self._lent for fd in list(self._open)) or bool(self.alive())
 
     @property
+    def exit_code(self) -> int | None:
+        if self._exit_code is None and self.bash_pid and not self.running:
+            self._exit_code = self._exit_code_of(self)
+        return self._exit_code
+
+    def is_there(self, pid: int) -> bool:
+        """Return whether that process of the call, or its zombie, is there, and no later one with its pid."""
+        return proc.start_time(pid) == self._started[pid] != 0
+
+    @property
     def size(self) -> int:
         """The bytes that are kept for it: its output and its command text."""
         return sum((capture.kept for capture in list(self._captures.values())), sys.getsizeof(self.command))
 
     def _kept(self, name: str) -> tuple[bytes, int, int]:
         self._check_owner()
+        if name == "before":
+            return self._before, 0, 0
         with self._lock:
             capture = self._captures.get(name)
             return capture.peek() if capture else (b"", 0, 0)
@@ -187,7 +227,7 @@ class Job(AnyJob):
             yield from proc.descendants(parent)
         if files := self._held():
             # Check again for each: if a stream was closed meanwhile, a stranger's terminal may have its number.
-            holders = activity.holders(self._family.descendants(), files)
+            holders = activity.holders(self.family.descendants(), files)
             yield from (pid for pid, file in holders if file in self._held())
 
     def _held(self) -> set[tuple[int, int]]:
@@ -195,9 +235,56 @@ class Job(AnyJob):
         streams = [stream for stream, _, _ in list(self._open.values())]
         return {stream.identity for stream in streams if stream.fd != self._lent and not stream.closed}
 
+    def release(self) -> None:
+        drive(self.releasing())
+
+    def releasing(self) -> Steps[None]:
+        """Return the steps of ``release``. They wait a moment: `setsid` may only just have been started."""
+        self._check_owner()
+        if self._released:
+            return
+        if not self.alive():
+            raise NotRunning(f"job {self.id} has no process that could be released: it has ended")
+        until = time.monotonic() + _DETACHED_WITHIN
+        while why := self._why_dependent():
+            if self.family.is_confined or time.monotonic() >= until:
+                raise InvalidRequest(f"job {self.id} cannot be released: {why}")
+            yield Wait((), time.monotonic() + _TICK)
+        tag = new_released_tag()
+        # Repeat until nothing is found: a process that was forked before its parent had the new tag has the old one.
+        for _ in range(_SCANS):
+            if not (fresh := [pid for pid in self._all() if proc.tag(pid) != tag]):
+                break
+            for pid in fresh:
+                if not set_tag(pid, tag) and proc.alive(pid):
+                    why = f"process {pid} belongs to another user, or has limits of its own"
+                    raise InvalidRequest(f"job {self.id} cannot be released: {why}")
+        self.tag, self._released, self.family.has_released = tag, True, True
+
+    def _all(self) -> list[int]:
+        """Return its living processes, and everything below them."""
+        first = self.alive()
+        return [*first, *(pid for one in first for pid in proc.descendants(one))]
+
+    def _why_dependent(self) -> str:
+        """Return how the end of the session would reach the job; "" if it would not."""
+        if self.family.is_confined:
+            return "all that a sandbox runs ends with it"
+        group = proc.process_group(self.family.pid)
+        for pid in self._all():
+            if any(activity.holders([pid], self._held())):
+                return f"process {pid} writes to the session's own stream, which ends with it; {_ALONE}"
+            if proc.process_group(pid) == group and not activity.ignores(pid, signal.SIGHUP):
+                return f"process {pid} would end with the session's terminal (SIGHUP); {_ALONE}"
+        return ""
+
+    @property
+    def released(self) -> bool:
+        return self._released
+
     def close(self) -> None:
         """Close the streams, and give up the orphans."""
-        self.tag = 0
+        self.tag = self.tag if self._released else 0
         for fd in list(self._open):
             self._release(fd)
 
@@ -218,7 +305,15 @@ class Job(AnyJob):
                 del self._open[fd]
 
 
-def remembered(jobs: Sequence[Job]) -> list[Job]:
+class ThreadJob(SessionJob, Job):
+    """A job of a ``Session``."""
+
+
+class LoopJob(SessionJob, AsyncJob):
+    """A job of an ``AsyncSession``."""
+
+
+def remembered(jobs: Sequence[SessionJob]) -> list[SessionJob]:
     """Return the jobs to remember: all that run, and the latest of those that have ended. The last job always stays.
 
     ``jobs`` and the returned list begin with the oldest.
@@ -236,7 +331,7 @@ def remembered(jobs: Sequence[Job]) -> list[Job]:
 T = TypeVar("T")
 NOBODY: Final[Mapping[int, int]] = MappingProxyType({})
 
-# How many bytes of output are kept for the next expect.
+# How many bytes of output are kept for the next expect or ``until``.
 _UNSEEN_MAX: Final = 1 << 18
 # How many bytes are kept for the consumer of a command that is being ended: the last contents of its pipes. They are
 # read in any case, and the consumer takes nothing meanwhile.
@@ -307,11 +402,16 @@ class Call:
     has_output = False
     own_stdout_closed = False  # bash has closed its own stdout
     dialogue: Dialogue | None = None
+    idle_timeout_now: Seconds = ...  # the idle limit of the present ``wait`` or ``send``; ... is that of the request
+    application_keys = False  # the program has switched the cursor keys of the terminal
+    id = ""  # of its results; "" for a startup command
+    outputs: Outputs | None = None  # keeps its output for ``read_output``
     finder = _Made(lambda call: MarkFinder(call.nonce, call.prompt))
     stdout = _Made(lambda call: call.fresh_capture("stdout"))
     stderr = _Made(lambda call: call.fresh_capture("stderr"))
     own_output = _Made(lambda call: call.fresh_capture())  # what was printed on bash's own stdout
-    unseen = _Made(lambda call: bytearray())  # output that no expect has seen
+    unseen = _Made(lambda call: bytearray())  # output that no expect, and no ``until`` of a wait, has seen
+    record = _Made(lambda call: call.outputs.begin(call.id) if call.outputs is not None else None)
 
     def __init__(
         self,
@@ -339,9 +439,14 @@ class Call:
         self.look_at = started + self.look_every
 
     @property
+    def idle_timeout(self) -> float | None:
+        """After how many seconds without output its call returns, or None."""
+        return self.request.idle_timeout if self.idle_timeout_now is ... else self.idle_timeout_now
+
+    @property
     def idle_at(self) -> float:
         """The moment at which its idle limit passes, if it prints nothing more."""
-        idle = self.request.idle_timeout
+        idle = self.idle_timeout
         return math.inf if idle is None or self.paused else max(self.last_output, self.attended_from) + idle
 
     def typed_as(self, typed: Typed) -> None:
@@ -357,13 +462,38 @@ class Call:
         """Add output."""
         self.last_output = now
         (self.stdout if name == "stdout" else self.stderr).feed(data)
+        if self.record is not None:
+            self.record.feed(name, data)
         self.has_output = True
         if self.pieces is not None and self._room_for_pieces(data):
             self.pieces.append((name, data))
-        if self.terminal:
+        if self.terminal or self.request.on_timeout == "yield":
             self.unseen += data
             del self.unseen[:-_UNSEEN_MAX]
+        if self.terminal and (on := data.rfind(b"\x1b[?1h")) != (off := data.rfind(b"\x1b[?1l")):
+            self.application_keys = on > off
         self.call_back(name, data)
+
+    @property
+    def printed(self) -> int:
+        """How many bytes it has printed so far."""
+        return self.stdout.total + self.stderr.total
+
+    def sees(self, pattern: re.Pattern[str]) -> bool:
+        """Return whether the output matches that no expect has seen. What comes after the match stays unseen."""
+        text = self.unseen.decode("utf-8", "surrogateescape")
+        if (found := pattern.search(text)) is None:
+            return False
+        del self.unseen[: len(text[: found.end()].encode("utf-8", "surrogateescape"))]
+        return True
+
+    def keeps_output(self, final: bool) -> bool:
+        """Return whether ``read_output`` can show its output. ``final``: the command has ended."""
+        if (record := self.record) is None:
+            return True
+        if final:
+            record.end()
+        return not record.lost
 
     def call_back(self, name: StreamName, data: bytes) -> None:
         """Call its callback, if it has one."""
@@ -409,6 +539,8 @@ class Call:
     def end(self, result: Result) -> None:
         """Note that it has ended, with this result."""
         self.delivery.end(result)
+        if not self.terminal and self.unseen:
+            self.unseen.clear()
         if self.request.stdin or self.request.on_output is not None:
             self.release()
 

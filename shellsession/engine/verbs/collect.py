@@ -326,6 +326,12 @@ def _polls_for_input(shell: Shell, call: Call, seen: dict[int, str]) -> bool:
 
 def ask(shell: Shell, line: bytes, patience: float = 1.0) -> Steps[bytes | None]:
     """Make an idle bash run ``line``. Returns what bash printed, or None if it gave no mark within ``patience``."""
+    finder = yield from asked(shell, line, patience)
+    return None if finder is None else finder.noise_without_prompts
+
+
+def asked(shell: Shell, line: bytes, patience: float) -> Steps[MarkFinder | None]:
+    """Make an idle bash run ``line``. Returns the finder with its mark, or None if none came within ``patience``."""
     finder = MarkFinder(fresh_nonce(), shell.prompt)
     shell.control.send(b"\n" + line + mark_line(finder.nonce))
     shell.continue_stopped()
@@ -335,7 +341,7 @@ def ask(shell: Shell, line: bytes, patience: float = 1.0) -> Steps[bytes | None]
         if data == b"" or (finder.mark is None and time.monotonic() >= until):
             return None
     shell.control.note_mark(finder.mark)
-    return finder.noise_without_prompts
+    return finder
 
 
 class UnattendedReader:

@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, Final
 
 from ...errors import FORKED, IS_CLOSED, NotRunning, SessionClosed, ShellUnavailable
 from ...models import Request, Result, State
+from ...observe import Observers
 from ...options import Options
+from ..bash.outputs import Outputs
 from ..bash.shell import Shell
 from ..bash.spawn import environment
 from ..io.drainer import DRAINER
 from ..io.nonce import fresh_nonce
 from ..kernel import proc
 from ..wire import names_builtins, runs_unseen
-from .call import Call, Job, Reader
+from .call import Call, Reader, SessionJob, ThreadJob
 from .collect import UnattendedReader
 from .delivery import DELIVERED, Delivery
 
@@ -48,13 +50,20 @@ class Core:
         self.is_parents = False  # this process is a forked child of the host: everything belongs to its parent
         self.parents_shell: Shell | None = None
         self.last: Call | None = None  # the command begun last
+        self.outputs = Outputs()
+        self._begun = 0  # commands so far
         self.lost: Delivery | None = None  # of the command that cost the last shell, until the next command begins
         self.unread = b""  # input that was typed for the last command, and that it did not read
-        self.jobs: list[Job] = []
+        self.jobs: list[SessionJob] = []
+        self.jobs_made = 0
+        self.job_kind: type[SessionJob] = ThreadJob
+        # Asks bash, if the session is idle; see ``Engine.exit_code``.
+        self.exit_code_of: Callable[[SessionJob], int | None] = lambda job: None
+        self.observers = Observers()
         self.closed = False
         self.expired = False  # it was closed, or is about to be, because nothing has run in it for too long
         self.kill_reason = ""  # why another thread ends the shell under a running command; "" if none does
-        self.terminal_job: Job | None = None  # the job that gets the terminal's output now
+        self.terminal_job: SessionJob | None = None  # the job that gets the terminal's output now
         self.size = options.size
         self.reader: Reader = DRAINER
         self.forget_fd: Callable[[int], None] = lambda fd: None  # before a descriptor gets another reader
@@ -85,6 +94,7 @@ class Core:
         self.debugging = False  # such a command may have set a DEBUG trap
         self.functions_trap = False  # `set -T` is on: a function of ours would run the user's RETURN trap
         self.named: set[int] = set()  # descriptors that an `exec` has named; a function may use them later
+        self.scope = b""  # the line that restores the directory and variables of before the command (see ``scope``)
 
     # -- from any thread, and from callbacks
 
@@ -169,6 +179,12 @@ class Core:
             reader.read_on()
 
     # -- small things
+
+    def name(self, call: Call) -> Call:
+        """Give a new command its id, and have its output kept. Returns the command."""
+        self._begun = number = self._begun + 1
+        call.id, call.outputs = f"c{number}", self.outputs
+        return call
 
     def note_traps(self, request: Request) -> None:
         """Note whether the command may set traps. Those of a subshell end with it."""

@@ -17,8 +17,8 @@ from ..io.threads import Steps, Wait
 from ..kernel import proc
 from ..kernel.signals import kill, signals_deferred
 from ..wire import GUARDS, is_blank, repeated
-from . import collect
-from .call import Call, Job, remembered
+from . import collect, scope
+from .call import Call, remembered
 from .collect import DEAD, MARK
 from .core import Core
 from .interrupt import PROMPT, Escalation
@@ -31,6 +31,9 @@ def leave_jobs(engine: Core, shell: Shell, call: Call, held: list[tuple[StreamNa
     pids = shell.family.newer_children(call.older) if engine.had_children else []
     if pids or held:
         _make_job(engine, shell, call, pids, held)
+    if b"disown" in call.request.command:
+        for job in engine.jobs:
+            job.bash_pid = 0  # from now on, bash reports 0 for it, however it ends
     if engine.had_children and engine.terminal_job is None:
         _lend_terminal(engine, shell, call)
     return tuple(pids)
@@ -52,7 +55,9 @@ def _lend_terminal(engine: Core, shell: Shell, call: Call) -> None:
 def _make_job(engine: Core, shell: Shell, call: Call, pids: list[int], held: list[tuple[StreamName, Stream]]) -> None:
     family, tags = shell.family, shell.family.tags
     tag = 0 if tags.is_shared else tags.latest
-    job = Job(call.request.command.decode("utf-8", "replace"), pids, tag, family)
+    engine.jobs_made += 1
+    text, before = call.request.command.decode("utf-8", "replace"), (call.stdout.peek(), call.stderr.peek())
+    job = engine.job_kind(text, pids, tag, family, engine.jobs_made, engine.exit_code_of, before)
     engine.jobs.append(job)
     tags.renew(family.descendants())
     for one in engine.jobs:
@@ -108,6 +113,13 @@ def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
         engine.prompt_speaks = yield from _prompt_speaks(engine, shell)
     elif call.ending is None or echoes:  # otherwise the noise is about the interrupt and our own questions
         engine.prompt_speaks = echoes or noise
+    if engine.scope:
+        left = yield from scope.leave(engine, shell)
+        if left.fault:
+            call.reason += "; " * bool(call.reason) + f"cwd= or env= could not be undone: {left.fault}"
+        if left.mark is None:
+            return (yield from retire(engine, call, mark))
+        mark = mark._replace(cwd=left.mark.cwd)
     shell.busy = b""  # only now: if a callback raises, no output may be left for the next command
     if call.terminal:
         engine.unread = shell.keyboard.reset()

@@ -8,8 +8,11 @@ Law: whatever exception is raised meanwhile, no command is left running that its
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Sequence
 from dataclasses import replace
+from re import Pattern as AnyPattern
 from typing import Final
 
 from ...errors import (
@@ -21,22 +24,26 @@ from ...errors import (
     InvalidRequest,
     SessionBusy,
     SessionClosed,
+    ShellSessionError,
     ShellUnavailable,
     StartupFailed,
 )
+from ...keys import bytes_of
 from ...models import OnTimeout, Outcome, Request, Result, Stream
+from ...observe import DEBUG, WARNING, logger
+from ...signatures import Seconds
 from ..bash.shell import READY, Shell
 from ..bash.spawn import first_directory, handshake, spawn
 from ..io.streams import FULL_PAUSE
-from ..io.threads import Steps, T
+from ..io.threads import Steps, T, Wait
 from ..kernel import proc
 from ..kernel.signals import signals_deferred
-from . import collect, ending, shell_end, submit
-from .call import LOOK_TERMINAL, Call, Typed
+from . import collect, ending, scope, shell_end, submit
+from .call import LOOK_TERMINAL, Call, SessionJob, Typed
 from .collect import DEAD, IDLE, INPUT, INTERRUPT, MARK, OUTPUT, OVERFLOW, TIMED_OUT
 from .core import Core
 from .ordinary import Ordinary
-from .results import HandedBack, answer, loss_report, startup_failure
+from .results import HandedBack, answer, loss_report, result, startup_failure
 from .substitutions import wait_for_end
 
 _ENDINGS: Final[dict[str, tuple[Outcome, str]]] = {
@@ -47,6 +54,11 @@ _ENDINGS: Final[dict[str, tuple[Outcome, str]]] = {
     OVERFLOW: ("overflow", ending.OVERFLOWED),
     OUTPUT: ("running", ""),
 }
+_PRINTED: Final = HandedBack(*_ENDINGS[OUTPUT])
+
+
+# Seconds for bash's answer about a job. A prompt that takes longer (PROMPT_COMMAND) leaves the question open.
+_ASK_PATIENCE: Final = 0.25
 
 
 def end_on_error(core: Core, steps: Steps[T]) -> Steps[T]:
@@ -89,7 +101,7 @@ def attend(
     """
     shell = core.live()
     core.attended = call
-    if call.request.idle_timeout is not None:
+    if call.idle_timeout is not None:
         call.attended_from = time.monotonic()
     call.raise_fault()
     while True:
@@ -125,6 +137,19 @@ def attend(
     return (yield from ending.interrupt(core, call))
 
 
+# Seconds for all shutdown commands together, and how many characters of one that failed are logged.
+_SHUTDOWN: Final = 10.0
+_LOGGED: Final = 1000
+
+
+def _warn(message: str, *values: object) -> None:
+    if (log := logger(WARNING)) is not None:
+        log.warning(message, *values)
+
+
+Pattern = AnyPattern[str]
+
+
 class RestartPending(Exception):
     """A restart is pending, and this operation has begun nothing yet. The caller lets it go first, then tries again."""
 
@@ -133,6 +158,7 @@ class Engine(Core):
     """The operations of one session, as generators. They say what they wait for; the caller waits."""
 
     _ordinary: Ordinary | None = None  # types ordinary commands, as long as nothing about the shell is unusual
+    _start_logged = False  # so that its close is logged once
 
     # -- open
 
@@ -155,6 +181,8 @@ class Engine(Core):
             for text in self.options.startup:
                 yield from self._prepare(text)
             self.status, shell.phase = 0, READY
+            self._start_logged = True
+            self._log("bash started, pid %d", shell.pid)
         except GeneratorExit:
             shell_end.abandon(self)
             raise
@@ -269,6 +297,8 @@ class Engine(Core):
         self.unread = b""
         if shell.busy:  # an exception interrupted the last command where it could not be ended
             shell_end.abandon(self)
+        elif self.scope:  # an exception came while the scope of a command was entered
+            yield from scope.leave(self, shell)
         is_gone = shell.phase != READY or not shell.prepare(self.terminal_job is None)
         if self.kill_reason:  # checked after the shell: another thread sets the reason first, then kills it
             shell_end.abandon(self)
@@ -277,35 +307,80 @@ class Engine(Core):
         if lost is None and not is_gone:
             self.note_traps(request)
             self.traced = self.prompt_speaks and self.may_run_trap(request) and (yield from ending.is_traced(shell))
-            return submit.start(self, shell, request)
-        call = self.last = Call(request, Typed(), self.left)
+            if (request.cwd is None and not request.env) or (fault := (yield from self._enter(request))) is None:
+                return self.name(submit.start(self, shell, request))
+            return fault
+        call = self.last = self.name(Call(request, Typed(), self.left))
         call.not_run = True
         call.reason = GONE
         if lost is None:
             yield from shell_end.shell_died(self, call)
         else:
-            call.end(loss_report(lost))
+            call.end(loss_report(lost, call.id))
         return call
 
-    def _wait(self, call: Call, until: float | None) -> Steps[Result]:
-        return answer(self, call, call.delivery.result or (yield from attend(self, call, until, "yield")))
+    def _enter(self, request: Request) -> Steps[Call | None]:
+        """Set the directory and the variables of the request. If that fails, return a call that says so."""
+        shell = self.live()
+        entered = yield from scope.enter(self, shell, request)
+        if not entered.fault:
+            return None
+        call = self.last = self.name(Call(request, Typed(), self.left))
+        call.not_run, call.reason = True, f"cwd= or env= could not be set: {entered.fault}"
+        if entered.mark is None:
+            yield from shell_end.kill_shell(self, call)
+        else:
+            yield from scope.leave(self, shell)
+            result(call, "exited", entered.mark.status, shell.cwd)
+        return call
+
+    def _wait(self, call: Call, until: float | None, pattern: Pattern | None) -> Steps[Result]:
+        if (came := call.delivery.result) is not None:
+            return answer(self, call, came)
+        steps = attend(self, call, until, "yield") if pattern is None else self._watch(call, until, pattern)
+        return answer(self, call, (yield from steps))
+
+    def _watch(self, call: Call, until: float | None, pattern: Pattern) -> Steps[Result | HandedBack]:
+        """Wait until the command has printed what matches the pattern, or as ``attend`` does."""
+        while not call.sees(pattern):
+            before, call.following, call.has_output = call.printed, True, False
+            try:
+                came = yield from attend(self, call, until, "yield")
+            finally:
+                call.following = False
+            if came == _PRINTED and call.printed > before:
+                continue
+            # Otherwise the time is up, or the daemon has woken us, because our client has left.
+            if isinstance(came, Result) or not call.sees(pattern):
+                return came
+            break
+        return HandedBack("running", f"the output matches {pattern.pattern!r:.100}")
 
     # -- a command that was handed back
 
-    def wait(self, until: float | None) -> Steps[Result]:
-        """Wait until the running command ends or waits for input, or until the moment passes."""
+    def wait(self, until: float | None, idle: Seconds = ..., pattern: Pattern | None = None) -> Steps[Result]:
+        """Wait until the running command ends or waits for input, or until the moment passes.
+
+        ``idle``: or until it has printed nothing for so long. ``pattern``: or until it has printed what matches that.
+        """
         yield from self._drop_left()
         call = self.running("wait for", ended_too=True)
-        return (yield from end_on_error(self, self._wait(call, until)))
+        call.idle_timeout_now = idle
+        return (yield from end_on_error(self, self._wait(call, until, pattern)))
 
     def poll(self) -> Steps[Result]:
         """Return the output since the last result, without waiting."""
         return (yield from self.wait(time.monotonic()))
 
-    def send(self, data: bytes, until: float | None) -> Steps[Result]:
+    def send(self, data: bytes, until: float | None, idle: Seconds = ...) -> Steps[Result]:
         """Type into the running command's terminal, then wait as ``wait`` does."""
         yield from self.type(data, until)
-        return (yield from self.wait(until))
+        return (yield from self.wait(until, idle))
+
+    def typed(self, text: bytes, keys: Sequence[str]) -> bytes:
+        """Return what the terminal is to get for the text, and for the keys with these names."""
+        call = self.handed_back
+        return text + bytes_of(keys, call is not None and call.application_keys)
 
     def type(self, data: bytes, until: float | None = None) -> Steps[None]:
         """Type into the running command's terminal.
@@ -346,6 +421,26 @@ class Engine(Core):
             call.delivery.withdraw()
             yield from ending.interrupt(self, call)
 
+    # -- jobs
+
+    def exit_code(self, job: SessionJob) -> Steps[int | None]:
+        """Ask bash for the exit status of a job that has ended. None if bash is not idle, or does not know it."""
+        shell, pid = self.shell, job.pids[-1]
+        if shell is None or job.family is not shell.family or self.state != "idle":
+            return None
+        if shell.busy or shell.phase != READY:
+            return None
+        for _ in range(shell_end.ROUNDS):
+            if not job.is_there(pid):
+                break
+            yield Wait((), time.monotonic() + shell_end.TICK)  # bash has yet to reap it
+        # In a subshell, which knows the job, but cannot change the list of jobs: a later `wait` finds it all the same.
+        report = b"\\builtin wait %d 2>&1 && \\builtin echo 0 || \\builtin echo $?" % job.bash_pid
+        said = yield from collect.ask(shell, b'! <"/dev/null/ended:$(%b)/"' % report, _ASK_PATIENCE)
+        job.bash_pid = 0  # bash is asked once only: an answer that it does not have now will not come later
+        found = re.findall(rb"/ended:(\d+)/: ", said or b"")
+        return int(found[-1]) if found else None
+
     # -- end
 
     def refuse_restart(self) -> None:
@@ -356,18 +451,60 @@ class Engine(Core):
     def restart(self) -> Steps[None]:
         """Start a new bash with the first directory and environment, and run the startup commands again."""
         self.kill_reason = ""
-        yield from shell_end.or_abandon(self, shell_end.shut_down(self, RESTARTED))
+        yield from shell_end.or_abandon(self, self._end(RESTARTED))
         self.lost = None  # no need to report a lost shell to a caller that asks for a restart
         yield from self.open()
 
-    def close(self) -> Steps[None]:
-        """End everything that belongs to the session. Nothing is left when this returns."""
+    def close(self, in_order: bool = True) -> Steps[None]:
+        """End everything that belongs to the session. Nothing is left when this returns.
+
+        ``in_order``: run the shutdown commands first.
+        """
         self.closed = True
-        yield from shell_end.or_abandon(self, shell_end.shut_down(self, CLOSED))
+        try:
+            yield from shell_end.or_abandon(self, self._end(CLOSED) if in_order else shell_end.shut_down(self, CLOSED))
+        finally:
+            self.outputs.close()
+        if self._start_logged:
+            self._start_logged = False
+            self._log("session closed")
+
+    def _log(self, text: str, *values: object) -> None:
+        if (log := logger(DEBUG)) is not None:
+            log.debug(f"agent %r: {text}", self.observers.agent, *values)
+
+    def _end(self, why: str) -> Steps[None]:
+        if self.options.shutdown and not (self.shell is None or self.kill_reason or self.attended):
+            try:
+                yield from self._run_shutdown()
+            except ShellSessionError as error:
+                _warn("the shutdown commands were not run: %s", error)
+            finally:
+                self.attended = None
+        yield from shell_end.shut_down(self, why)
+
+    def _run_shutdown(self) -> Steps[None]:
+        """Run the shutdown commands, as long as bash lives. What fails is logged, and prevents nothing."""
+        until, self.lost = time.monotonic() + _SHUTDOWN, None
+        if (running := self.handed_back) is not None:
+            yield from self._interrupt(running)
+        for text in self.options.shutdown:
+            shown, left = text.decode("utf-8", "replace"), until - time.monotonic()
+            if self.shell is None or left <= 0:
+                why = "the shell is gone" if self.shell is None else f"{_SHUTDOWN:g} s are over"
+                _warn("the shutdown command %.200r was not run: %s", shown, why)
+                continue
+            call = yield from self._begin(Request(text, tty=False, timeout=left))
+            if call.delivery.result is None:
+                yield from attend(self, call, call.until)
+            if not (came := call.delivery.deliver()).ok:
+                _warn(
+                    "the shutdown command %.200r failed: %s", shown, came.for_model(_LOGGED, redact=self.options.redact)
+                )
 
     def close_if_idle(self, idle: float) -> Steps[None]:
         """Close the session if nothing runs in it, and nothing has for ``idle`` seconds."""
-        since = None if any(job.running for job in self.jobs) else self.free_since()
+        since = None if any(job.running for job in self.jobs if not job.released) else self.free_since()
         if since is not None and not self.closed and time.monotonic() - since >= idle:
             self.expired = True
             yield from self.close()

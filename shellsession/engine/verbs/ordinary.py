@@ -119,7 +119,7 @@ class Ordinary:
             shell.control.receive()  # the prompt for this line
         self._line, self._said = line, None
         core.unread = b""
-        call = core.last = core.attended = Call(request, line.typed, nonce=nonce, prompt=self._prompt)
+        call = core.last = core.attended = core.name(Call(request, line.typed, nonce=nonce, prompt=self._prompt))
         shell.busy = nonce  # set before: Ctrl-C may arrive as soon as the lines are sent
         shell.control.send(lines)
         return call
@@ -175,7 +175,8 @@ class Ordinary:
         control.note_mark(mark)
         core.status, shell.busy = mark.status, b""
         duration = time.monotonic() - call.started
-        delivery, result = call.delivery, exited(*output, mark.status, shell.check_cwd(mark.cwd), duration)
+        delivery, result = call.delivery, exited(*output, mark.status, shell.check_cwd(mark.cwd), duration, call.id)
+        core.outputs.small.append((call.id, *output))
         delivery.state, delivery.result = DELIVERED, result  # the caller of `run` gets it
         if call.request.on_output is not None:
             for name, data in zip(_NAMES, output, strict=True):

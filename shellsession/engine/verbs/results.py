@@ -58,6 +58,8 @@ def result(
         stdout_cut if stdout_omitted else 0,
         stderr_cut if stderr_omitted else 0,
         not call.not_run,
+        call.id,
+        call.keeps_output(final),
     )
     if final:
         call.end(said)
@@ -72,10 +74,10 @@ def answer(engine: Core, call: Call, came: Result | HandedBack) -> Result:
     return result(call, came.outcome, None, cwd, reason=came.reason, final=False)
 
 
-def loss_report(lost: Result) -> Result:
+def loss_report(lost: Result, id: str) -> Result:
     """Return the result of a command that is not run: it reports that an earlier command cost the shell."""
     status, number, cwd = lost.exit_code, lost.signal, lost.cwd
-    return Result(b"", b"", status, number, cwd, 0.0, "shell_exited", False, GONE, lost.killed, ran=False)
+    return Result(b"", b"", status, number, cwd, 0.0, "shell_exited", False, GONE, lost.killed, ran=False, id=id)
 
 
 def startup_failure(text: bytes, came: Result) -> str:

@@ -13,7 +13,9 @@ import time
 from contextlib import ExitStack, suppress
 from typing import Final
 
+from ...errors import CLOSED, RESTARTED
 from ...models import Result
+from ...observe import WARNING, logger
 from ...sandbox import size_text
 from ...text import signal_name
 from ..bash.shell import ABANDONED, CLOSING, READY, Shell
@@ -307,6 +309,7 @@ def discard(engine: Core, shell: Shell, cause: Delivery | None = None) -> None:
     """
     if cause is not None:
         engine.note_loss(cause)
+        _log_loss(engine, cause)
     engine.stop_unattended()  # this may wait for a callback of the host; Ctrl-C works here
     try:
         with suppress(OSError):  # its terminal was hung up
@@ -318,6 +321,12 @@ def discard(engine: Core, shell: Shell, cause: Delivery | None = None) -> None:
         engine.shell = None
         raise
     engine.shell = None
+
+
+def _log_loss(engine: Core, cause: Delivery) -> None:
+    lost, log = cause.loss, logger(WARNING)
+    if log is not None and lost is not None and not (engine.closed or lost.reason.startswith((CLOSED, RESTARTED))):
+        log.warning("agent %r: a command cost the session its shell: %s", engine.observers.agent, lost.reason)
 
 
 def _give_back(engine: Core, shell: Shell) -> None:

@@ -171,7 +171,7 @@ def generated() -> dict[Path, str]:
     """The text of each file."""
     scripts = {"bash": _bash(), "zsh": _zsh(), "fish": _by_shtab("fish")}
     files = {completion.script(shell): text for shell, text in scripts.items()}
-    return {**files, TOP / "share" / "man" / "man1" / "shellsession.1": _man()}
+    return {**files, TOP / "docs" / "shellsession.1": _man()}
 
 
 def main() -> int:

@@ -1,0 +1,89 @@
+"""The directory and the variables of one command (``cwd=`` and ``env=``): ``enter`` sets them, ``leave`` restores them.
+
+Bash itself saves the variables: `declare -p` writes them to a file, as commands that make each one again with all its
+attributes. A variable that is not in that file was unset. No temporary environment of bash's does this: that of
+`A=1 \\builtin eval` ends with the first command of the text, and `A=1 eval` switches `set -e` off in it.
+
+Law: the scope is left once after the command, however that has ended, as long as its shell lives. If an exception (a
+Ctrl-C) interrupts this, the next command does it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Final, NamedTuple
+
+from ...models import Request
+from ..bash.shell import Shell
+from ..io.threads import Steps
+from ..wire import READ_MAX, Mark, from_file, quote
+from .collect import asked
+from .core import Core
+
+# Seconds for each of our lines. Only the disk can make them slow.
+_PATIENCE: Final = 10.0
+_SAVED, _SET = "saved", "set"
+# `cd` sets these.
+_OF_CD: Final = (b"PWD", b"OLDPWD")
+# A prompt may come before a message. What `set -x` prints begins a line of its own, and may contain anything.
+_MESSAGE: Final = re.compile(rb"^[^+\n]*?bash: ([^\n]+)", re.MULTILINE)
+
+
+class Left(NamedTuple):
+    """How it went: bash's messages, and its mark; None if it did not answer."""
+
+    fault: str
+    mark: Mark | None
+
+
+def enter(core: Core, shell: Shell, request: Request) -> Steps[Left]:
+    """Set the directory and the variables of the request. ``core.scope`` is what then restores them."""
+    variables = {name.encode(): value.encode("utf-8", "surrogateescape") for name, value in (request.env or {}).items()}
+    names = b" ".join((*(_OF_CD if request.cwd is not None else ()), *variables))
+    saved = quote(shell.files.write(_SAVED, b""))
+    # The first mark also tells where bash is.
+    left = yield from _do(shell, b"! \\builtin declare -p %b >|%b 2>/dev/null" % (names, saved))
+    if left.mark is None or left.fault:
+        return left
+    steps = []
+    unset = b"! \\builtin unset -n %b; ! \\builtin unset -v %b; " % (names, names)
+    core.scope = unset + b"! \\builtin eval -- \"! { ((1))\"$'\\n'\"$(<%b)\"$'\\n}'" % saved
+    if request.cwd is not None:
+        back = os.fsencode(shell.check_cwd(left.mark.cwd))
+        core.scope = b"! %b; %b" % (_cd(back), core.scope)
+        steps.append(_cd(os.fsencode(request.cwd)))
+    if variables:
+        # First the references themselves: otherwise `unset` and `export` would change what they refer to.
+        steps += [b"\\builtin unset %b %b" % (kind, b" ".join(variables)) for kind in (b"-n", b"-v")]
+        steps.append(b"\\builtin export " + b" ".join(b"%b=%b" % (name, quote(variables[name])) for name in variables))
+    text = b" && ".join(steps) + b" || ! ((1))"  # no `set -e` may end the shell at a step that fails
+    argument = quote(text)
+    if len(argument) > READ_MAX:
+        argument = from_file(shell.files.write(_SET, text), text)
+    left = yield from _do(shell, b"! \\builtin eval -- " + argument)
+    shell.files.remove(_SET)
+    if left.mark is not None and left.mark.status:
+        return left._replace(fault=left.fault or "bash gave no reason")
+    return left._replace(fault="")
+
+
+def leave(core: Core, shell: Shell) -> Steps[Left]:
+    """Restore the directory and the variables. ``fault``: what could not be restored, in bash's words."""
+    left = yield from _do(shell, core.scope)
+    core.scope = b""
+    shell.files.remove(_SAVED)
+    return left
+
+
+def _cd(path: bytes) -> bytes:
+    """Return the command that changes the directory. CDPATH and `cd -` do not apply to such a path."""
+    return b"\\builtin cd -- " + quote(path if path.startswith(b"/") else b"./" + path)
+
+
+def _do(shell: Shell, line: bytes) -> Steps[Left]:
+    finder = yield from asked(shell, line, _PATIENCE)
+    if finder is None:
+        return Left(f"bash did not answer within {_PATIENCE:.0f} s", None)
+    messages = _MESSAGE.findall(finder.noise_before_mark)
+    return Left(b"; ".join(messages).decode("utf-8", "replace"), finder.mark)

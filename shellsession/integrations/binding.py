@@ -1,0 +1,226 @@
+"""What tools can be made for: a session or ``Agents``, for threads or for asyncio, in this process or in the daemon.
+
+The tools of all SDKs await their session (``AwaitedSession``). A ``Session`` for threads does its work in threads
+(``ThreadedSession``). An SDK that calls its tools without awaiting them is served by ``run_to_end``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
+from functools import partial
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+from ..contracts import cancel
+from ..contracts.cancel import CancelToken, in_own_thread
+from ..daemon.client.async_session import AsyncRemoteSession
+from ..daemon.client.session import RemoteSession
+from ..engine.io.loop import to_its_end
+from ..errors import InvalidRequest, NotRunning, ShellSessionError
+from ..models import Result, State, command_bytes
+from ..session import Session
+from ..signatures import Command
+
+if TYPE_CHECKING:
+    from ..policy.rules import Policy
+    from ..policy.secrets import Secrets
+
+T = TypeVar("T")
+_KINDS: Final = "a Session, an AsyncSession, what connect() or aconnect() returns, or Agents with agent=NAME"
+
+
+class AwaitedSession(Protocol):
+    """What tools need of a session. Cancelling the task that runs or waits for a command ends the command."""
+
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def state(self) -> State: ...
+    @property
+    def _handed(self) -> Any: ...  # the command that was handed back running; falsy if there is none
+    @property
+    def cwd(self) -> str: ...
+    @property
+    def policy(self) -> Policy | None: ...
+    @property
+    def _secrets(self) -> Secrets | None: ...  # those that tools mask
+    @property
+    def jobs(self) -> Callable[..., Sequence[Any]]: ...
+    @property
+    def run(self) -> Callable[..., Awaitable[Result]]: ...
+    def wait(self, timeout: float, /) -> Awaitable[Result]: ...
+    @property
+    def send(self) -> Callable[..., Awaitable[Result]]: ...
+    @property
+    def read_output(self) -> Callable[..., Awaitable[str]]: ...
+    def interrupt(self) -> Awaitable[Result]: ...
+    def _interrupt(self, command: Any, /) -> Awaitable[Result]: ...  # only that one; raises NotRunning
+    def restart(self) -> Awaitable[None]: ...
+
+
+# Makes or finds a session again when the one before was closed.
+Reopen = Callable[[], Awaitable[AwaitedSession]]
+
+
+def awaited_session(where: Any, agent: object = None) -> tuple[AwaitedSession, Reopen | None]:
+    """Return the session that tools use, and what finds the agent's next one if that is closed.
+
+    ``where``: a session of any kind, or ``Agents`` or ``AsyncAgents`` with the agent's name. Raises InvalidRequest.
+    """
+    if callable(find := getattr(where, "session", None)):  # of Agents
+        if agent is None:
+            raise InvalidRequest("these tools use one agent's session: pass its name, as in tools(agents, agent='a1')")
+
+        async def reopen() -> AwaitedSession:
+            return _awaited(find(agent))
+
+        return _awaited(find(agent)), reopen
+    if agent is not None:
+        raise InvalidRequest(f"agent= names a session of Agents, but {where!r:.100} is a session itself: leave it out")
+    return _awaited(where), None
+
+
+def _awaited(session: Any) -> AwaitedSession:
+    if isinstance(session, RemoteSession):
+        return AsyncRemoteSession(session.agent, session._transport, session._start, session._opening)
+    if isinstance(session, Session):
+        return ThreadedSession(session)
+    if not iscoroutinefunction(getattr(session, "run", None)):
+        raise InvalidRequest(f"tools are made for {_KINDS}, not {session!r:.100}")
+    awaited: AwaitedSession = session
+    return awaited
+
+
+class ThreadedSession:
+    """A ``Session`` with the interface of an ``AsyncSession``. Each of its verbs runs in a thread of its own."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @property
+    def closed(self) -> bool:
+        return self._session.closed
+
+    @property
+    def state(self) -> State:
+        return self._session.state
+
+    @property
+    def _handed(self) -> Any:
+        return self._session._handed
+
+    @property
+    def cwd(self) -> str:
+        return self._session.cwd
+
+    @property
+    def policy(self) -> Policy | None:
+        return self._session.policy
+
+    @property
+    def _secrets(self) -> Secrets | None:
+        return self._session._secrets
+
+    def jobs(self, released: bool = False) -> Sequence[Any]:
+        return self._session.jobs(released)
+
+    async def run(self, command: Command, **options: Any) -> Result:
+        token = CancelToken()
+        work = in_own_thread(cancel.run, self._session, command_bytes(command), options, token)
+        return await _to_the_end(work, token.cancel)
+
+    async def wait(self, timeout: float) -> Result:
+        return await self._follow(self._session.wait, timeout)
+
+    async def send(self, text: str, timeout: float, keys: Sequence[str] = ()) -> Result:
+        return await self._follow(partial(self._session.send, keys=keys), text, timeout)
+
+    async def _follow(self, verb: Callable[..., Result], *arguments: Any) -> Result:
+        handed = self._handed
+
+        def end() -> None:
+            threading.Thread(target=self._end, args=(handed,), daemon=True).start()
+
+        return await _to_the_end(in_own_thread(verb, *arguments), end)
+
+    def _end(self, handed: Any) -> None:
+        with suppress(ShellSessionError):
+            self._session._interrupt(handed)
+
+    async def read_output(self, *arguments: Any, **options: Any) -> str:
+        return await to_its_end(in_own_thread(partial(self._session.read_output, *arguments, **options)))
+
+    async def interrupt(self) -> Result:
+        return await to_its_end(in_own_thread(self._session.interrupt))
+
+    async def _interrupt(self, command: Any) -> Result:
+        if self._handed is not command:
+            raise NotRunning("there is no running command to interrupt: the one that was handed back has ended")
+        return await to_its_end(in_own_thread(self._session._interrupt, command))
+
+    async def restart(self) -> None:
+        await to_its_end(in_own_thread(self._session.restart))
+
+
+async def _to_the_end(work: Coroutine[Any, Any, T], end: Callable[[], object]) -> T:
+    """Await the work of a thread. If this task is cancelled, call ``end``, and raise once the thread has ended."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        end()
+        with suppress(Exception):  # the thread raises CallCancelled, or its own error, which nobody is to get
+            await to_its_end(_result_of(task))
+        raise
+
+
+async def _result_of(task: asyncio.Future[T]) -> T:
+    return await task
+
+
+_lock = threading.Lock()
+_loop: asyncio.AbstractEventLoop | None = None
+
+
+def _forget_loop() -> None:
+    """Reset in a forked child, which does not have the loop's thread."""
+    global _lock, _loop
+    _lock, _loop = threading.Lock(), None
+
+
+os.register_at_fork(after_in_child=_forget_loop)
+
+
+def _own_loop() -> asyncio.AbstractEventLoop:
+    """The loop of those who do not await. It runs in a thread of its own, for as long as this process."""
+    global _loop
+    with _lock:
+        if _loop is None:
+            _loop = asyncio.new_event_loop()
+            threading.Thread(target=_loop.run_forever, name="shellsession-tools", daemon=True).start()
+        return _loop
+
+
+def run_to_end(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine for a caller that does not await, and return its result.
+
+    Ctrl-C cancels it, and is raised once it has ended.
+    """
+    loop, ended, tasks = _own_loop(), threading.Event(), list[asyncio.Task[T]]()
+
+    def begin() -> None:
+        tasks.append(task := loop.create_task(work))
+        task.add_done_callback(lambda _: ended.set())
+
+    loop.call_soon_threadsafe(begin)
+    try:
+        ended.wait()
+    except BaseException:
+        loop.call_soon_threadsafe(lambda: tasks[0].cancel())
+        ended.wait()
+        raise
+    return tasks[0].result()

@@ -1,0 +1,71 @@
+"""Logging and observers: each command that has ended is passed on once, without its output."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import kinds
+import pytest
+from system import is_alive, wait_until
+
+from shellsession import Agents, Result, Session
+
+sh = kinds.sh
+OPTIONS: Final = {"extra_env": {"API_TOKEN": "verysecret"}}
+
+
+def test_each_command_is_observed_once_with_its_secrets_masked(sh: Session) -> None:
+    seen = list[tuple[str, str, Result]]()
+    target: Any = sh if isinstance(sh, Session) or not hasattr(sh, "_session") else sh._session
+    target._observe(lambda *ended: seen.append(ended))
+    results = [sh.run("echo verysecret; (exit 3)"), sh.run("sleep 1000", timeout=0.05)]
+    sh.run("echo later; sleep 0.2", timeout=0.05, on_timeout="yield")
+    results.append(sh.wait())
+    results.append(list(sh.stream("echo piece"))[-1])  # type: ignore[arg-type]  # the last is the Result
+    assert [text for _, text, _ in seen] == [
+        "echo ***; (exit 3)", "sleep 1000", "echo later; sleep 0.2", "echo piece",
+    ]  # fmt: skip
+    assert [result.outcome for *_, result in seen] == ["exited", "timed_out", "exited", "exited"]
+    assert [result for *_, result in seen] == results
+
+
+def test_the_log_has_sizes_and_no_text(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "shellsession"), Agents(extra_env={"API_TOKEN": "verysecret"}) as agents:
+        agents.run("a1", "echo verysecret; echo err >&2; (exit 3)")
+        agents.run("a1", "exit 4")
+    opened, first, lost, second, closed = (record for record in caplog.records if record.name == "shellsession")
+    assert opened.getMessage().startswith("agent 'a1': bash started, pid ")
+    assert first.levelno == second.levelno == logging.DEBUG
+    fields: dict[str, Any] = first.shellsession  # type: ignore[attr-defined]
+    assert fields.pop("duration") > 0
+    assert fields == {
+        "agent": "a1", "exit_code": 3, "outcome": "exited", "stdout_bytes": 11, "stderr_bytes": 4,
+    }  # fmt: skip
+    assert "exit_code=3 outcome='exited'" in first.getMessage()
+    assert (lost.levelno, closed.getMessage()) == (logging.WARNING, "agent 'a1': session closed")
+    assert lost.getMessage().startswith("agent 'a1': a command cost the session its shell: the command ended")
+    assert "echo" not in caplog.text
+
+
+def test_a_shell_that_was_killed_between_two_commands_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    with Session() as sh:
+        pid = int(sh.run("echo $$").stdout)
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not is_alive(pid), "the end of the shell")
+        assert not sh.run("true").ran
+    (lost,) = (record for record in caplog.records if record.name == "shellsession")
+    assert lost.levelno == logging.WARNING
+
+
+def test_a_program_without_logging_gets_nothing_on_stderr_and_does_not_load_it(tmp_path: Path) -> None:
+    program = "import sys, shellsession\nwith shellsession.Session() as sh: sh.run('exit 3')\n"
+    for more, known in (("", False), ("import logging\n", True)):
+        text = f"{more}{program}sys.exit(('logging' in sys.modules) is not {known})"
+        done = subprocess.run([sys.executable, "-c", text], capture_output=True, check=False, cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (0, b"")
