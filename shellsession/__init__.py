@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .daemon.client.session import RemoteSession, connect
     from .engine.io.jobs import AsyncJob, Job
     from .errors import (
+        AlreadyOpen,
         ContractError,
         DaemonUnavailable,
         InvalidRequest,
@@ -67,6 +68,7 @@ __all__ = [
     "TTY",
     "AgentInfo",
     "Agents",
+    "AlreadyOpen",
     "AsyncAgents",
     "AsyncJob",
     "AsyncRemoteSession",
