@@ -56,6 +56,23 @@ def test_what_the_policy_refuses_does_not_run(sh: Session, place: Path, verb: st
     assert sorted(path.name for path in place.rglob("*")) == ["out", "x", "y"]
 
 
+def test_the_policy_judges_the_directory_and_the_variables_of_one_call() -> None:
+    places = list[str]()
+    policy = Policy(allow=["echo"], write=["/tmp/**"], confirm=lambda _command, _agent, cwd: places.append(cwd))
+    with Session(cwd="/tmp", policy=policy) as sh:
+        assert sh.run("echo > /dev/null", cwd="/", env={"A": "1"}).ok
+        refused: list[dict[str, Any]] = [
+            {"cwd": "/var"},
+            {"cwd": "../usr"},
+            {"env": {"PATH": "x"}},
+            {"env": {"LD_A": "x"}},
+        ]
+        for options in refused:
+            with pytest.raises(PolicyRefused):
+                sh.run("echo > x", **options)
+    assert places == ["/var", "/tmp/../usr", "/tmp", "/tmp"]
+
+
 def test_bash_lacks_the_variables_that_the_policy_hides(sh: Session) -> None:
     assert sh.run("echo ${HIDDEN-hidden} $SHOWN").stdout == "hidden 2\n"
 
