@@ -30,7 +30,7 @@ from shellsession import (
     connect,
 )
 from shellsession.contracts import phoenix, spec
-from shellsession.integrations.toolbox import Toolbox
+from shellsession.integrations.toolbox import PROGRESS, Toolbox
 
 sh = kinds.sh
 
@@ -82,6 +82,26 @@ def test_for_model_redacts_and_the_result_is_exact(sh: Session) -> None:
     assert result.stdout == f"{_TOKEN} pin-42 pin\n"
     assert result.for_model(redact=sh.redact) == "*** *** pin"
     assert result.for_model() == f"{_TOKEN} pin-42 pin"
+
+
+def test_nothing_beside_the_output_shows_a_secret(sh: Session, caplog: pytest.LogCaptureFixture) -> None:
+    assert sh.run("true", cwd=f"/{_TOKEN}").for_model(redact=sh.redact).startswith("[not run: cwd= or env= could not")
+    assert _TOKEN not in sh.run("true", cwd=f"/{_TOKEN}").for_model(redact=sh.redact)
+    with Session(redact=True, shutdown=[f"echo {_TOKEN}; false"]) as own:
+        lines = list[str]()
+
+        async def note(_: float, line: str) -> None:
+            lines.append(line)
+
+        async def main() -> str:
+            PROGRESS.set(note)
+            tools = Toolbox(own, patience=2.0, tick=0.1)
+            return await tools.bash(f"echo {_TOKEN}; sleep 0.2; echo {_TOKEN}")
+
+        assert asyncio.run(main()) == "***\n***"
+    assert set(lines) == {"***"}
+    assert "the shutdown command 'echo ***; false' failed: ***" in caplog.text
+    assert _TOKEN not in caplog.text
 
 
 def test_the_limits_of_the_policy_hold() -> None:

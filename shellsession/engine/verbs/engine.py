@@ -137,8 +137,9 @@ def attend(
     return (yield from ending.interrupt(core, call))
 
 
-# Seconds for all shutdown commands together, and how many characters of one that failed are logged.
+# Seconds for all shutdown commands together, and how many characters of one, and of its result, are logged.
 _SHUTDOWN: Final = 10.0
+_SHOWN: Final = 200
 _LOGGED: Final = 1000
 
 
@@ -485,22 +486,23 @@ class Engine(Core):
 
     def _run_shutdown(self) -> Steps[None]:
         """Run the shutdown commands, as long as bash lives. What fails is logged, and prevents nothing."""
+        from ...policy.secrets import Secrets
+
         until, self.lost = time.monotonic() + _SHUTDOWN, None
+        secrets = self.secrets() or Secrets(self.environment())
         if (running := self.handed_back) is not None:
             yield from self._interrupt(running)
         for text in self.options.shutdown:
-            shown, left = text.decode("utf-8", "replace"), until - time.monotonic()
+            shown, left = secrets.mask(text.decode("utf-8", "replace"), _SHOWN), until - time.monotonic()
             if self.shell is None or left <= 0:
                 why = "the shell is gone" if self.shell is None else f"{_SHUTDOWN:g} s are over"
-                _warn("the shutdown command %.200r was not run: %s", shown, why)
+                _warn("the shutdown command %r was not run: %s", shown, why)
                 continue
             call = yield from self._begin(Request(text, tty=False, timeout=left))
             if call.delivery.result is None:
                 yield from attend(self, call, call.until)
             if not (came := call.delivery.deliver()).ok:
-                _warn(
-                    "the shutdown command %.200r failed: %s", shown, came.for_model(_LOGGED, redact=self.options.redact)
-                )
+                _warn("the shutdown command %r failed: %s", shown, secrets.mask_result(came).for_model(_LOGGED))
 
     def close_if_idle(self, idle: float) -> Steps[None]:
         """Close the session if nothing runs in it, and nothing has for ``idle`` seconds."""
