@@ -34,6 +34,7 @@ from ...observe import DEBUG, WARNING, logger
 from ...signatures import Seconds
 from ..bash.shell import READY, Shell
 from ..bash.spawn import first_directory, handshake, spawn
+from ..io.search import SearchTooSlow
 from ..io.streams import FULL_PAUSE
 from ..io.threads import Steps, T, Wait
 from ..kernel import proc
@@ -343,6 +344,14 @@ class Engine(Core):
 
     def _watch(self, call: Call, until: float | None, pattern: Pattern) -> Steps[Result | HandedBack]:
         """Wait until the command has printed what matches the pattern, or as ``attend`` does."""
+        try:
+            return (yield from self._watch_for(call, until, pattern))
+        except SearchTooSlow:
+            return HandedBack(
+                "running", f"the search for {pattern.pattern!r:.100} takes too long: simplify the pattern"
+            )
+
+    def _watch_for(self, call: Call, until: float | None, pattern: Pattern) -> Steps[Result | HandedBack]:
         while not call.sees(pattern):
             before, call.following, call.has_output = call.printed, True, False
             try:
