@@ -70,7 +70,7 @@ docs: $(DOCS_VENV)/.installed-docs  ## build the site of docs/ in build/site, wi
 clean:  ## remove what these targets made
 	@rm -rf $(VENV) $(BENCH_VENV) $(SDK_VENV) $(DOCS_VENV) $(PACKAGE_VENV)
 	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	@find shellsession tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	@find shellsession tests benchmarks docs examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # A stamp is written last, so an interrupted installation is done again.
 %/.made:

@@ -42,7 +42,7 @@ from shellsession.options import Options
 from shellsession.signatures import RunOptions
 
 _DOCS: Final = tuple(str(path.relative_to(TOP)) for path in sorted((TOP / "docs").rglob("*.md")))
-_PAGES: Final = (*_DOCS, "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
+_PAGES: Final = (*_DOCS, "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "examples/README.md")
 _BLOCKS: Final = [block for page in _PAGES for block in blocks(page)]
 _RUN: Final = [block for block in _BLOCKS if not block.unrun]
 _SDK_PAGES: Final = "docs/integrations/"  # their programs need SDKs: tests/integrations runs them

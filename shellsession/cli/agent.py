@@ -17,8 +17,8 @@ from . import arguments
 from .arguments import escaped, show, talk
 
 EXAMPLES: Final = (
-    ("shellsession agent --model openai:gpt-5 'What is a FIFO?'", "without bash: it can run nothing"),
-    ("shellsession agent --bash --model anthropic:claude-sonnet-4-5 'Which file here is the largest?'", "with bash"),
+    ("shellsession agent --model openai:gpt-6-sol 'What is a FIFO?'", "without bash: it can run nothing"),
+    ("shellsession agent --bash --model anthropic:claude-sonnet-5-5 'Which file here is the largest?'", "with bash"),
     ("shellsession agent --bash --model python:my_models:local 'Fix the tests'", "with a model from my_models.py"),
 )
 _DESCRIPTION: Final = """\

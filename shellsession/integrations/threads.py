@@ -55,18 +55,26 @@ async def call_in_thread(tool: Tool[P], call: object, cancelled: Callable[[], bo
 
 async def unless(cancelled: Callable[[], bool], work: Coroutine[Any, Any, T]) -> T:
     """Await the work, and cancel it once ``cancelled``, which is polled, returns True. Raises CallCancelled then."""
-    task = asyncio.ensure_future(work)
-    try:
-        while not (await asyncio.wait([task], timeout=_POLL_INTERVAL))[0]:
-            if cancelled():
-                task.cancel()
-        return task.result()
-    except asyncio.CancelledError:
+    loop, task, is_cancelled = asyncio.get_running_loop(), asyncio.current_task(), False
+    assert task is not None
+    timer: asyncio.TimerHandle
+
+    def look() -> None:
+        nonlocal timer, is_cancelled
         if cancelled():
+            is_cancelled = task.cancel()
+        else:
+            timer = loop.call_later(_POLL_INTERVAL, look)
+
+    timer = loop.call_later(_POLL_INTERVAL, look)
+    try:  # in this task, as a second one would take half as long as a short command
+        return await work
+    except asyncio.CancelledError:
+        if is_cancelled and not task.uncancel():
             raise CallCancelled from None
-        task.cancel()
-        await asyncio.wait([task])
         raise
+    finally:
+        timer.cancel()
 
 
 async def _in_turn(tool: Tool[P], call: object, token: CancelToken) -> P:

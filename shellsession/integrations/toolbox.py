@@ -32,7 +32,17 @@ from ..daemon.client.remote import TURN_WITHIN
 from ..engine.io.jobs import wait_for
 from ..engine.io.loop import to_its_end
 from ..engine.verbs.delivery import joined
-from ..errors import LATE, STILL_RUNS, InvalidRequest, NoSuchAgent, SessionBusy, ShellSessionError
+from ..errors import (
+    IS_CLOSED,
+    LATE,
+    NOT_YOURS,
+    STILL_RUNS,
+    InvalidRequest,
+    NoSuchAgent,
+    SessionBusy,
+    SessionClosed,
+    ShellSessionError,
+)
 from ..keys import check_keys
 from ..models import (
     LONGEST,
@@ -60,6 +70,9 @@ if TYPE_CHECKING:
 
 JOBS: Final = "; see `jobs`"
 _NEXT: Final = "`wait` goes on waiting, `send` answers it if it is interactive, `interrupt` ends it"
+# Part of the reason for a command that reads the terminal, and the advice if it was not interactive.
+_READS_TERMINAL: Final = "waits for input from the terminal"
+_RUN_AGAIN: Final = "; to answer it, run it again with interactive=true, then call `send`"
 
 
 def limits_for(max_chars: int) -> Limits:
@@ -78,6 +91,8 @@ def describe(
     """
     result = functools.reduce(joined, results)
     notes = [_describe_end(result)]
+    if jobs and _READS_TERMINAL in result.reason and not result.runs_on:
+        notes[0] += _RUN_AGAIN
     if result.background:
         notes.append(left_running(result.background) + jobs)
     if secrets is None:
@@ -179,15 +194,30 @@ Bytes = Annotated[
     list[int | None] | None, Field(description="[first, end] byte, counted from 0; null as end means the end")
 ]
 Pattern = Annotated[str | None, Field(description="A regular expression: only the lines that match it, with numbers")]
-TextToType = Annotated[str, Field(description="What to type; end it with a newline for Enter")]
+TextToType = Annotated[str, Field(description="What to type")]
 Keys = Annotated[
     list[str] | None, Field(description='Keys to press after the text, by name: ["C-c"], ["Up", "Enter"], ["Escape"]')
+]
+Enter = Annotated[
+    bool, Field(description="Press Enter after the text, unless keys are named; false to type a single character")
 ]
 
 _NOTHING: Final = "[nothing: there is no such part, or no line matches]"
 _EARLIER: Final = "nothing was run, as an earlier command still runs: `wait` for it, `send` it input, or `interrupt` it"
-# Replaces messages of a busy session, to name the verbs of this toolbox. Others (a person is attached) stay.
-_BUSY: Final = {STILL_RUNS: _EARLIER, LATE: _EARLIER}
+# Wording of the library's errors that names its functions and options, and wording that names those of the model. A
+# test of each fails if the library's wording changes.
+_MODEL_WORDING: Final = {
+    STILL_RUNS: _EARLIER,
+    LATE: _EARLIER,
+    NOT_YOURS: f"{NOT_YOURS}; call again when that call has returned",
+    "run it with stdin=TTY": "`wait` for it, or `interrupt` it and run it again with interactive=true",
+    "with None for the end": "with null for the end",
+    "none was handed back running": "none was handed back running; `bash` runs a command",
+    "it has ended, and nothing was typed": "it has ended, and nothing was typed; `wait` returns what is left to report",
+}
+_CONNECT_AGAIN: Final = "connect again for a new one"
+_FRESH: Final = "its directory, variables and jobs are lost; call again, and a fresh bash is used"
+_NO_OTHER: Final = "its directory, variables and jobs are lost, and no tool can open another one: tell the user"
 
 
 @functools.cache
@@ -243,8 +273,8 @@ class Toolbox:
         ``timeout``: seconds that a command may run if the model names no limit. ``max_chars``: the longest text that
         the model gets. ``tick``: seconds between two progress reports. ``on_output``: called with output while a call
         waits, as that of ``run``. ``policy``: which commands these tools may run, beside the session's own policy.
-        ``connect``: makes a new session when somebody has closed this one; the call that meets the closed session
-        still fails. Raises InvalidRequest.
+        ``connect``: makes a new session when this one was closed or has expired; the call that meets the closed
+        session fails, and says that its state is lost. Raises InvalidRequest.
         """
         session, reopen = awaited_session(where, agent)
         for name, seconds in (("patience", patience), ("timeout", timeout), ("tick", tick)):
@@ -258,6 +288,7 @@ class Toolbox:
         check_policy(policy)
         self._on_output, self._policy = on_output, policy
         self._connect = connect or reopen
+        self._relied_on = False  # the model has run a command in this session
         self._turns: Turns | None = None  # the queue of calls in the current loop: models make several at once
         self._alarm: asyncio.TimerHandle | None = None  # goes off at the deadline while no call waits
         # Ends the handed-back command at the deadline; the next call takes its result.
@@ -272,8 +303,7 @@ class Toolbox:
     def checked(self, verb: str, call: object) -> dict[str, Any]:
         """The validated arguments of a call. Raises InvalidRequest, which says what is wrong and what is allowed."""
         try:
-            # Not dict(model): that would take the field `keys` for the method of a mapping.
-            return dict(iter(_arguments(getattr(type(self), verb)).read(call)))
+            return dict(vars(_arguments(getattr(type(self), verb)).read(call)))
         except BadCall as error:
             raise InvalidRequest(str(error)) from None
 
@@ -288,9 +318,9 @@ class Toolbox:
         Returns its output and, unless it is 0, its exit status. A command that takes long is handed back running:
         continue with `wait`, `send` or `interrupt`.
         """
-        seconds = self._timeout if timeout is None else timeout
-        _check("timeout", seconds, f"; by default it is {self._timeout:g}")
-        seconds = await self._permitted(command, seconds)
+        if timeout is not None:
+            _check("timeout", timeout, f"; by default it is {self._timeout:g}")
+        seconds = await self._permitted(command, self._timeout if timeout is None else timeout)
         stdin = TTY if interactive else None
         first_wait = min(self._first_wait, seconds)
         async with self._exclusive(first_wait) as until:
@@ -302,6 +332,8 @@ class Toolbox:
 
     async def _permitted(self, command: str, seconds: float) -> float:
         """Return the time limit under which the policies let the command run. Raises PolicyRefused."""
+        if self._policy is None and self._session.policy is None:
+            return seconds
         request = Request(to_bytes("command", command), timeout=seconds)
         if self._policy is not None:
             request = await permitted(self._policy, request, self._session.cwd)
@@ -318,12 +350,13 @@ class Toolbox:
                 until = min(until, time.monotonic() + seconds)
             return await self._follow(self._timed_out_or(lambda: self._session.wait(self._next_wait(until))), until)
 
-    async def send(self, text: TextToType = "", keys: Keys = None) -> str:
-        """Type into the running command's terminal, then wait for it as `wait` does."""
+    async def send(self, text: TextToType = "", keys: Keys = None, enter: Enter = True) -> str:
+        """Type into the running command's terminal (interactive=true) and press Enter, then wait as `wait` does."""
         names = check_keys(keys or [])
+        typed = text + "\n" if enter and not names and not text.endswith("\n") else text
         async with self._exclusive() as until:
             return await self._follow(
-                self._timed_out_or(lambda: self._session.send(text, self._next_wait(until), keys=names)), until
+                self._timed_out_or(lambda: self._session.send(typed, self._next_wait(until), keys=names)), until
             )
 
     async def interrupt(self) -> str:
@@ -333,14 +366,22 @@ class Toolbox:
         self._deadline = None
         try:
             return self._described([await self._timed_out_or(self._interrupt)])
+        except ShellSessionError as error:
+            self._reword(error)
+            raise
         finally:
             self._handed_back = None
 
     async def restart(self) -> str:
         """Start a fresh bash, in the first directory and with the first environment; nothing set since then is kept."""
         self._forget_command()
-        if not await self._reconnect_if_closed():
-            await self._session.restart()
+        try:
+            if not await self._reconnect_if_closed():
+                await self._session.restart()
+        except ShellSessionError as error:
+            self._reword(error)
+            raise
+        self._relied_on = False
         return "[a fresh bash was started]"
 
     async def jobs(
@@ -382,7 +423,12 @@ class Toolbox:
         if bytes is not None and self._session._secrets is not None:
             raise InvalidRequest("bytes= could show parts of secrets, which are masked here: read lines instead")
         parts: dict[str, Any] = {"lines": lines, "bytes": bytes, "grep": grep}
-        return self._masked(await self._session.read_output(id, stream, max_chars=self._max_chars, **parts)) or _NOTHING
+        try:
+            text = await self._session.read_output(id, stream, max_chars=self._max_chars, **parts)
+        except ShellSessionError as error:
+            self._reword(error)
+            raise
+        return self._masked(text) or _NOTHING
 
     def _masked(self, text: str) -> str:
         """The text without secrets, and not longer than a model gets."""
@@ -397,7 +443,7 @@ class Toolbox:
         self._deadline = self._time_out_task = self._handed_back = None
 
     async def _reconnect_if_closed(self) -> bool:
-        """If somebody has closed the session, connect to a new one. Returns True if it did."""
+        """If the session was closed or has expired, connect to a new one. Returns True if it did."""
         if self._connect is None or not self._session.closed:
             return False
         self._forget_command()
@@ -421,28 +467,48 @@ class Toolbox:
         """
         until, turns = time.monotonic() + self._patience, self._loop_turns()
         try:
-            async with asyncio.timeout(self._patience - least):
+            if turns.taken:
+                async with asyncio.timeout(self._patience - least):
+                    await turns.take()
+            else:  # which does not wait: a timer would cost as much as all else here
                 await turns.take()
         except TimeoutError:
             raise SessionBusy(
                 "another call still waits for its command: call again when that one has returned"
             ) from None
         try:
-            await self._reconnect_if_closed()
+            if await self._reconnect_if_closed() and self._relied_on:  # the command may be one for its directory
+                self._relied_on = False
+                raise SessionClosed(f"nothing was run, as this session was closed or has expired: {_FRESH}")
             await self._end_if_overdue()
         except BaseException:
             turns.give_up()
             raise
         # In a daemon the call queues behind other clients, too. If it has not begun by then, it never does.
-        token = TURN_WITHIN.set(max(until - self._first_wait - time.monotonic(), 0.001))
+        before = TURN_WITHIN.get()
+        TURN_WITHIN.set(max(until - self._first_wait - time.monotonic(), 0.001))
         try:
             yield until
+        except ShellSessionError as error:
+            self._reword(error)
+            raise
         finally:
-            with suppress(ValueError):  # the generator was collected after its loop was closed, in another context
-                TURN_WITHIN.reset(token)
+            TURN_WITHIN.set(before)  # not reset(): after its loop was closed, this may be collected in another context
             turns.give_up()
             if self._turns is turns and not turns.loop.is_closed():
                 self._set_alarm(turns.loop)  # also after an error of this call: an earlier command may still run
+
+    def _reword(self, error: ShellSessionError) -> None:
+        """Raise the library's error in words for the model, if it needs others: it knows only this toolbox's verbs."""
+        text = str(error)
+        if isinstance(error, SessionClosed):
+            self._relied_on = False  # this error says what is lost
+            new = _FRESH if self._connect else _NO_OTHER
+            text = text.replace(IS_CLOSED, f"this session is closed: {new}").replace(_CONNECT_AGAIN, new)
+        for words, others in _MODEL_WORDING.items():
+            text = text.replace(words, others)
+        if text != str(error):
+            raise type(error)(text) from None
 
     def _loop_turns(self) -> Turns:
         """The queue of calls in this loop. A time limit that a closed loop should have enforced becomes due now."""
@@ -461,7 +527,7 @@ class Toolbox:
             result = await run()
         else:
             result = await in_turn(self._session, run, until - self._first_wait, self._tick)
-        self._deadline = time.monotonic() - result.duration + seconds
+        self._deadline, self._relied_on = time.monotonic() - result.duration + seconds, True
         return result
 
     async def _follow(self, first: Awaitable[Result], until: float, begins: bool = False) -> str:
@@ -481,8 +547,6 @@ class Toolbox:
             if not results[-1].runs_on:
                 self._deadline = None
             return self._described(results)
-        except SessionBusy as error:
-            raise SessionBusy(_BUSY.get(str(error), str(error))) from None
         except asyncio.CancelledError:  # when a client gives up, its command must not run on
             if results or not begins:  # otherwise an earlier command is handed back, which this call must not end
                 self._deadline = None

@@ -10,6 +10,7 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from scripted_langchain import Scripted as LangChainModel, runs, says
 from scripted_strands import Scripted as StrandsModel
 from strands import Agent as StrandsAgent
-from system import PATIENCE, unique_seconds, wait_until, with_argument
+from system import PATIENCE, unique_seconds, until, wait_until, with_argument
 
 from shellsession import (
     Agents,
@@ -32,6 +33,7 @@ from shellsession import (
     Policy,
     PolicyRefused,
     Session,
+    SessionClosed,
     aconnect,
     connect,
 )
@@ -98,7 +100,7 @@ def test_a_long_command_is_handed_back_over_every_kind_of_session(kind: str, dae
         assert with_argument(seconds) == []
         assert await tools.bash("echo $X") == "kept"
         assert "waits for input" in await tools.bash('read -p "name? " n; echo "hello $n"', interactive=True)
-        assert "hello Ann" in await tools.send("Ann\n")
+        assert "hello Ann" in await tools.send("Ann")
 
     play(kind, daemon, story, patience=0.5, tick=0.1)
 
@@ -116,6 +118,34 @@ def test_a_cancelled_call_ends_its_command_over_every_kind_of_session(kind: str,
         assert await tools.bash("echo $X") == "kept"
 
     play(kind, daemon, story)
+
+
+@pytest.mark.parametrize("kind", [Agents, AsyncAgents])
+def test_a_model_learns_once_that_its_session_has_expired(kind: Any, tmp_path: Path) -> None:
+    """Nothing is run then: the command may be one for another directory. Who has run nothing has lost nothing."""
+
+    async def expired(session: Any) -> None:
+        await until(lambda: session.closed)
+
+    async def main() -> None:
+        agents = kind(idle_ttl=0.05)
+        try:
+            tools = Toolbox(agents, "a1")
+            for command in (f"cd {tmp_path}; X=1", "X=2"):
+                await tools.bash(command)
+                await expired(agents.session("a1"))
+                with pytest.raises(SessionClosed, match=r"nothing was run.*variables and jobs are lost; call again"):
+                    await tools.bash("touch never")
+                assert await tools.bash("echo ${X-gone} $PWD; ls never 2>&-") == f"gone {os.getcwd()}\n[exit status 2]"
+                await tools.restart()
+            await expired(agents.session("a1"))
+            assert await tools.bash("echo on") == "on"
+        finally:
+            closing = agents.close()
+            if closing is not None:
+                await closing
+
+    asyncio.run(main())
 
 
 def test_agents_need_a_name_and_a_session_has_none() -> None:

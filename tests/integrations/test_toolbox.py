@@ -213,6 +213,54 @@ def test_durations_are_shown_without_rounding_to_zero(seconds: float, said: str)
     assert describe([result]).startswith(f"[ended by its time limit after {said} s; ")
 
 
+@pytest.mark.parametrize(
+    ("text", "more", "typed"), [("ab", {}, "ab\\n"), ("ab\n", {}, "ab\\n"), ("abc", {"enter": False}, "abc")]
+)
+def test_enter_is_pressed_once_unless_the_model_says_no(text: str, more: dict[str, bool], typed: str) -> None:
+    async def main() -> None:
+        async with AsyncSession() as session:
+            tools = Toolbox(session)
+            keys = "stty -icanon -echo; IFS= read -rN 3 x; printf %s \"${x//$'\\n'/\\\\n}\""
+            assert "waits for input" in await tools.bash(keys, interactive=True)
+            assert await tools.call("send", {"text": text, **more}) == typed
+
+    asyncio.run(main())
+
+
+def test_what_a_model_reads_names_its_own_tools() -> None:
+    async def main() -> None:
+        session = AsyncSession()
+        tools = Toolbox(session, patience=0.2, tick=0.05)
+
+        async def said(verb: str, **arguments: object) -> str:
+            try:
+                text = await tools.call(verb, arguments)
+            except ShellSessionError as error:
+                text = str(error)
+            assert not re.search(r"stdin=|TTY|None|\w\(\)|connect", text)
+            return text
+
+        for verb in ("wait", "interrupt"):
+            assert "`bash` runs a command" in await said(verb)
+        asks = await Toolbox(session).bash("read x </dev/tty")
+        assert "run it again with interactive=true, then call `send`" in asks
+        assert "`interrupt` ends it" in await said("bash", command="sleep 1000", timeout=60)
+        assert "run it again with interactive=true" in await said("send", text="x")
+        assert "`wait` for it" in await said("bash", command="true")
+        assert "null for the end" in await said("read_output", id="c1", lines=[2, 1])
+        await said("restart")
+        others = asyncio.create_task(session.run("sleep 1000", timeout=60))
+        await asyncio.sleep(0)
+        assert "call again when that call has returned" in await said("send", text="x")
+        await said("interrupt")
+        await others
+        await session.close()
+        for verb, more in (("wait", {}), ("interrupt", {}), ("restart", {}), ("read_output", {"id": "c1"})):
+            assert "no tool can open another one" in await said(verb, **more)
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("wrong", [Agents(), "a1", None], ids=["agents without a name", "name", "none"])
 def test_what_is_no_session_is_refused_at_construction(wrong: Any) -> None:
     with pytest.raises(InvalidRequest, match=r"pass its name|AsyncSession"):

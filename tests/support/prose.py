@@ -15,7 +15,7 @@ from typing import Final
 TOP: Final = Path(__file__).parent.parent.parent
 PAGES: Final = (
     *sorted((TOP / "docs").rglob("*.md")),
-    *(TOP / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")),
+    *(TOP / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "examples/README.md")),
 )
 LONGEST: Final = 35  # words of one sentence
 MEAN: Final = 18

@@ -1,0 +1,86 @@
+"""The programs of examples/, and what their heads say: what each needs, how to run it, and a line that it prints."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+from documents import TOP
+
+_DIRECTORY: Final = TOP / "examples"
+_MODULES: Final = {"policy": "tree_sitter_bash"}  # what the extras have that the tests of the core may miss
+_COMMANDS: Final = {"bubblewrap": "bwrap"}
+_TYPED: Final = {"approve_commands.py": "n\ny\n"}
+_TIME_LIMIT: Final = 50
+
+
+class Example(NamedTuple):
+    """``extra`` and ``program`` are what it needs; "" for nothing."""
+
+    path: Path
+    extra: str
+    program: str
+    command: str
+    has_model: bool
+    prints: str
+
+    def __str__(self) -> str:
+        return self.path.name
+
+    @property
+    def needs_sdk(self) -> bool:
+        return bool(self.extra) and self.extra not in _MODULES
+
+    def skip_if_it_cannot_run(self) -> None:
+        if self.extra in _MODULES and importlib.util.find_spec(_MODULES[self.extra]) is None:
+            pytest.skip(f"the extra {self.extra} is not installed")
+        if self.program and shutil.which(_COMMANDS.get(self.program, self.program)) is None:
+            pytest.skip(f"{self.program} is not installed")
+
+    def run(self) -> subprocess.CompletedProcess[str]:
+        """Run it from the checkout, with the command that its head shows."""
+        return subprocess.run(
+            ["bash", "-c", self.command],
+            cwd=TOP,
+            input=_TYPED.get(self.path.name, ""),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_TIME_LIMIT,
+        )
+
+
+def _read(path: Path) -> Example:
+    text = path.read_text(encoding="utf-8")
+
+    def field(name: str) -> str:
+        found = re.search(rf"^(?:# )?{name}:\s+(.+)$", text, re.MULTILINE)
+        return found[1] if found else ""
+
+    kind, _, name = field("Needs").removeprefix("the ").partition(" ")
+    command, _, option = field("Run").partition(" [")
+    return Example(
+        path=path,
+        extra=name if kind == "extra" else "",
+        program=name if kind == "program" else "",
+        command=command,
+        has_model=option.startswith("--model "),
+        prints=field("Prints"),
+    )
+
+
+EXAMPLES: Final = [_read(path) for path in sorted(_DIRECTORY.iterdir()) if path.suffix in (".py", ".sh")]
+
+
+def check(example: Example) -> None:
+    """Run the example, and check that it prints what its head says, and no error."""
+    example.skip_if_it_cannot_run()
+    done = example.run()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert example.prints
+    assert example.prints in done.stdout.splitlines(), done.stdout
