@@ -195,12 +195,13 @@ async def permitted(policy: Policy, request: Request, cwd: str) -> Request:
     if verdict.question and policy.confirm is not None:
         import asyncio
 
-        from .policy.rules import UNCONFIRMED, refused, yes
+        from .policy.rules import UNCONFIRMED, place_of, refused, yes
 
+        place = place_of(request, cwd)
         try:
             async with asyncio.timeout(policy.confirm_timeout):
                 # In a thread: a person may take long to answer. A coroutine function only makes its coroutine there.
-                answer = await asyncio.to_thread(policy.confirm, verdict.question, "", cwd)
+                answer = await asyncio.to_thread(policy.confirm, verdict.question, "", place)
                 answer = await answer if isinstance(answer, Awaitable) else answer
         except TimeoutError:
             raise refused(f"it was not confirmed within {policy.confirm_timeout} s") from None

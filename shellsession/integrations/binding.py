@@ -20,7 +20,7 @@ from ..contracts.cancel import CancelToken, in_own_thread
 from ..daemon.client.async_session import AsyncRemoteSession
 from ..daemon.client.session import RemoteSession
 from ..engine.io.loop import to_its_end
-from ..errors import InvalidRequest, NotRunning, ShellSessionError
+from ..errors import IN_CALLBACK, InvalidRequest, NotRunning, SessionBusy, ShellSessionError
 from ..models import Result, State, command_bytes
 from ..session import Session
 from ..signatures import Command
@@ -172,6 +172,9 @@ def run_to_end(work: Coroutine[Any, Any, T]) -> T:
     Ctrl-C cancels it, and is raised once it has ended.
     """
     loop, ended, tasks = _own_loop(), threading.Event(), list[asyncio.Task[T]]()
+    if asyncio._get_running_loop() is loop:  # it would wait for itself
+        work.close()
+        raise SessionBusy(IN_CALLBACK)
 
     def begin() -> None:
         tasks.append(task := loop.create_task(work))

@@ -95,7 +95,10 @@ def describe(
         notes[0] += _RUN_AGAIN
     if result.background:
         notes.append(left_running(result.background) + jobs)
-    streams = streams_of(result) if secrets is None else masked_streams(result, secrets.mask)
+    if secrets is None:
+        streams = streams_of(result)
+    else:
+        streams, notes = masked_streams(result, secrets.mask), [*map(secrets.mask, notes)]
     return report(streams, notes, limit, id=result.id if jobs and result.output_kept else "")
 
 
@@ -109,13 +112,14 @@ def _describe_end(result: Result) -> str:
     return ending(result)
 
 
-def _last_line(results: Sequence[Result]) -> str:
-    """The last line that the command has printed, or "" if it has printed none."""
+def _last_line(results: Sequence[Result], secrets: Secrets | None) -> str:
+    """The end of the last line that the command has printed, with secrets masked, or "" if it has printed none."""
     for result in reversed(results):
         for data in (result.stderr_bytes, result.stdout_bytes):
-            lines = clean(data[-_LINE_MAX:].decode("utf-8", "replace")).split("\n")
+            text = clean(data[-_TAIL:].decode("utf-8", "replace"))
+            lines = (text if secrets is None else secrets.mask(text)).split("\n")
             if line := next((line for line in reversed(lines) if line.strip()), ""):
-                return line
+                return line[-_LINE_MAX:]
     return ""
 
 
@@ -136,7 +140,8 @@ Progress = Callable[[float, str], Awaitable[object]]
 # line of output.
 PROGRESS: ContextVar[Progress | None] = ContextVar("progress", default=None)
 
-_LINE_MAX: Final = 500  # bytes of the last line that a progress report shows
+_LINE_MAX: Final = 500  # characters of the last line that a progress report shows
+_TAIL: Final = 4000  # bytes that are searched for that line: more, so that a secret in it is found whole
 _END_OF_JOB: Final = 1.0  # seconds that a killed job has to end
 _PAUSE: Final = 0.2  # seconds between two checks whether a command still runs
 
@@ -537,7 +542,7 @@ class Toolbox:
                     self._add_result(results, await self._time_out())
                     break
                 if (report := PROGRESS.get()) is not None:
-                    await report(now - begun, _last_line(results))
+                    await report(now - begun, _last_line(results, self._session._secrets))
                 self._add_result(results, await self._session.wait(self._next_wait(until)))
             if not results[-1].runs_on:
                 self._deadline = None

@@ -18,7 +18,7 @@ from ..errors import InvalidRequest, PolicyRefused
 from ..models import Request, check_flag, check_seconds, to_bytes
 from ..patterns import Pattern, as_data, compiled, from_data
 from ..redact import Redact
-from .commands import Analysis, analyze, one_line
+from .commands import Analysis, analyze, lookup_variable, one_line
 from .grammar import UNKNOWN
 from .programs import base_name, subcommands
 from .secrets import Secrets, secret_values
@@ -63,8 +63,8 @@ class Policy:
       first word that is not an option: "git push" matches ``git -C x push`` but not ``git stash push``. Other words
       (``--force``, ``/etc``, ``*``) may come anywhere after it, in the order of the rule.
     * ``allow``: the only commands that may run; a command must begin with the words of a rule. Any other command is
-      refused, or put to ``confirm`` if there is one. The same goes for a text that sets PATH, ENV or LD_*, as these
-      change which program a name means.
+      refused, or put to ``confirm`` if there is one. The same goes for a text, or an ``env=``, that sets PATH, ENV or
+      LD_*, as these change which program a name means.
     * ``write``: the only files that redirections may write (``>``, ``>>``, ``>|``, ``&>``, ``>&``, ``<>``), as
       patterns of absolute paths. ``*`` and ``?`` match within a directory, ``**`` across directories. Another target is
       refused, or put to ``confirm``, as a command is that ``allow`` does not cover. So is one that is known only at run
@@ -191,7 +191,8 @@ class Policy:
         coroutine function, which only async tools can call.
         """
         verdict = self.judge(request, lambda: cwd)
-        if verdict.question and (self.confirm is None or not yes(ask(self.confirm, (verdict.question, agent, cwd)))):
+        arguments = verdict.question, agent, place_of(request, cwd)
+        if verdict.question and (self.confirm is None or not yes(ask(self.confirm, arguments))):
             raise refused(UNCONFIRMED)
         return verdict.request
 
@@ -208,7 +209,8 @@ class Policy:
             return Verdict(limited)  # it runs nothing
         analysis = analyze(text) if self._reads else Analysis()
         self._deny(text, analysis)
-        objection = self._objection(analysis) or self._write_objection(analysis, cwd)
+        analysis.lookup_variable = analysis.lookup_variable or lookup_variable(request.env or ())
+        objection = self._objection(analysis) or self._write_objection(analysis, lambda: place_of(request, cwd()))
         if objection and self.confirm is None:
             raise refused(objection)
         asks = self.confirm is not None and (self.allow is self.write is None or bool(objection))
@@ -304,6 +306,11 @@ def secrets_of(policy: Policy | None, redact: Redact, *environs: Mapping[str, st
     """
     policy = policy or Policy()
     return (replace(policy, mask_secrets=True) if logged else policy).known_secrets(*environs, redact=redact)
+
+
+def place_of(request: Request, cwd: str) -> str:
+    """Return where the request runs in a session whose directory is ``cwd``."""
+    return posixpath.join(cwd, request.cwd) if request.cwd else cwd
 
 
 def ask(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:

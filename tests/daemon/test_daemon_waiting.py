@@ -247,3 +247,12 @@ def test_a_command_that_another_ended_while_its_client_took_its_output_is_logged
         pass
     logged = wait_until(lambda: daemon.logged(sh.agent), "its line in the log")
     assert [line["outcome"] for line in logged] == ["interrupted"]
+
+
+def test_a_pattern_that_backtracks_without_end_holds_up_no_agent(daemon: Daemon, sh: RemoteSession) -> None:
+    sh.run("echo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab; sleep 1000", timeout=SOON, on_timeout="yield")
+    result = sh.wait(PATIENCE, until="(a+)+c")
+    assert result.outcome == "running"
+    assert result.reason == "the search for '(a+)+c' takes too long: simplify the pattern"
+    assert sh.wait(PATIENCE, until="a+b").reason == "the output matches 'a+b'"
+    assert sh.interrupt().outcome == "interrupted"

@@ -28,6 +28,7 @@ from ...signatures import AnyJob, Seconds
 from ..bash.outputs import Outputs
 from ..io.jobs import AsyncJob, Job
 from ..io.output import NO_SPILLS, Capture, Spills
+from ..io.search import search
 from ..io.streams import Stream
 from ..io.threads import Steps, Wait, drive
 from ..kernel import activity, proc
@@ -480,9 +481,12 @@ class Call:
         return self.stdout.total + self.stderr.total
 
     def sees(self, pattern: re.Pattern[str]) -> bool:
-        """Return whether the output matches that no expect has seen. What comes after the match stays unseen."""
+        """Return whether the output matches that no expect has seen. What comes after the match stays unseen.
+
+        Raises SearchTooSlow.
+        """
         text = self.unseen.decode("utf-8", "surrogateescape")
-        if (found := pattern.search(text)) is None:
+        if (found := search(pattern, text)) is None:
             return False
         del self.unseen[: len(text[: found.end()].encode("utf-8", "surrogateescape"))]
         return True
