@@ -297,19 +297,28 @@ class Toolbox:
     @classmethod
     def definition(cls, verb: str) -> dict[str, Any]:
         """A verb as a tool for a model: its name, its description, and the JSON schema of its arguments."""
-        method = getattr(cls, verb)
+        method = cls._method(verb)
         return tool_definition(verb, inspect.getdoc(method) or "", _arguments(method))
+
+    @classmethod
+    def _method(cls, verb: str) -> Callable[..., Awaitable[str]]:
+        """The method of a verb. Raises InvalidRequest for any other name: models invent some."""
+        if verb not in cls.VERBS:
+            raise InvalidRequest(f"there is no tool {verb!r:.100}; the tools are {', '.join(cls.VERBS)}")
+        method: Callable[..., Awaitable[str]] = getattr(cls, verb)
+        return method
 
     def checked(self, verb: str, call: object) -> dict[str, Any]:
         """The validated arguments of a call. Raises InvalidRequest, which says what is wrong and what is allowed."""
         try:
-            return dict(vars(_arguments(getattr(type(self), verb)).read(call)))
+            return dict(vars(_arguments(self._method(verb)).read(call)))
         except BadCall as error:
             raise InvalidRequest(str(error)) from None
 
     async def call(self, verb: str, call: object) -> str:
         """Call a verb with the arguments that a model sent. Raises ShellSessionError."""
-        text: str = await getattr(self, verb)(**self.checked(verb, call))
+        arguments = self.checked(verb, call)
+        text: str = await getattr(self, verb)(**arguments)
         return text
 
     async def bash(self, command: Command, timeout: Timeout = None, interactive: Interactive = False) -> str:

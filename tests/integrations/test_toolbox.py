@@ -265,3 +265,13 @@ def test_what_a_model_reads_names_its_own_tools() -> None:
 def test_what_is_no_session_is_refused_at_construction(wrong: Any) -> None:
     with pytest.raises(InvalidRequest, match=r"pass its name|AsyncSession"):
         Toolbox(wrong)
+
+
+@pytest.mark.parametrize("name", ["nope", "Bash", "", "checked"])
+def test_a_tool_that_a_model_invents_is_refused(name: str) -> None:
+    async def main() -> None:
+        async with AsyncSession() as session:
+            with pytest.raises(InvalidRequest, match="the tools are bash, send, wait"):
+                await Toolbox(session).call(name, {})
+
+    asyncio.run(main())
