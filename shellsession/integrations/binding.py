@@ -22,6 +22,7 @@ from ..daemon.client.session import RemoteSession
 from ..engine.io.loop import to_its_end
 from ..errors import InvalidRequest, NotRunning, ShellSessionError
 from ..models import Result, State, command_bytes
+from ..paging import Query
 from ..session import Session
 from ..signatures import Command
 
@@ -55,8 +56,7 @@ class AwaitedSession(Protocol):
     def wait(self, timeout: float, /) -> Awaitable[Result]: ...
     @property
     def send(self) -> Callable[..., Awaitable[Result]]: ...
-    @property
-    def read_output(self) -> Callable[..., Awaitable[str]]: ...
+    def _page(self, query: Query, /) -> Awaitable[str]: ...  # as ``read_output``
     def interrupt(self) -> Awaitable[Result]: ...
     def _interrupt(self, command: Any, /) -> Awaitable[Result]: ...  # only that one; raises NotRunning
     def restart(self) -> Awaitable[None]: ...
@@ -151,8 +151,8 @@ class ThreadedSession:
         with suppress(ShellSessionError):
             self._session._interrupt(handed)
 
-    async def read_output(self, *arguments: Any, **options: Any) -> str:
-        return await to_its_end(in_own_thread(partial(self._session.read_output, *arguments, **options)))
+    async def _page(self, query: Query) -> str:
+        return await to_its_end(in_own_thread(self._session._page, query))
 
     async def interrupt(self) -> Result:
         return await to_its_end(in_own_thread(self._session.interrupt))

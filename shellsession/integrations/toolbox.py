@@ -58,7 +58,7 @@ from ..models import (
     to_bytes,
 )
 from ..options import check_policy
-from ..paging import check_chars
+from ..paging import check_chars, query_for
 from ..text import MAX_CHARS, clean, ending, fitted, left_running, report
 from .binding import AwaitedSession, Reopen, awaited_session
 
@@ -415,15 +415,16 @@ class Toolbox:
         grep: Pattern = None,
     ) -> str:
         """Read a part of a command's output that was too long to be shown: some lines, or the lines that match."""
-        if bytes is not None and self._session._secrets is not None:
-            raise InvalidRequest("bytes= could show parts of secrets, which are masked here: read lines instead")
-        parts: dict[str, Any] = {"lines": lines, "bytes": bytes, "grep": grep}
         try:
-            text = await self._session.read_output(id, stream, max_chars=self._max_chars, **parts)
+            query = query_for(id, stream, lines, bytes, grep, self._max_chars)
+            while True:
+                secrets = self._session._secrets
+                text = await self._session._page(query if secrets is None else query._replace(mask=secrets.mask))
+                if secrets is self._session._secrets:  # a client of a daemon knows them once it is connected
+                    return text or _NOTHING
         except ShellSessionError as error:
             self._reword(error)
             raise
-        return self._masked(text) or _NOTHING
 
     def _masked(self, text: str) -> str:
         """The text without secrets, and not longer than a model gets."""

@@ -168,10 +168,15 @@ def test_a_page_shows_no_secret() -> None:
     async def main() -> None:
         async with AsyncSession(redact=["hunter[0-9]"]) as session:
             tools = Toolbox(session)
-            await tools.bash("echo a; echo password hunter2")
+            await tools.bash("echo a; echo password hunter2; printf %5000d 1")
             assert await tools.read_output("c1", grep="pass") == "2:password ***\n"
-            with pytest.raises(InvalidRequest, match="read lines instead"):
-                await tools.read_output("c1", bytes=[0, 14])
+            assert (
+                await tools.read_output("c1", grep="hunter|2") == "[nothing: there is no such part, or no line matches]"
+            )
+            assert await tools.read_output("c1", bytes=[0, 14]) == "a\npassword ***"
+            few = Toolbox(session, max_chars=1000)
+            assert 'read_output("c1", bytes=(' in await few.read_output("c1", lines=[3, 3])
+            assert "1" in await few.read_output("c1", bytes=[4900, None])
 
     asyncio.run(main())
 
