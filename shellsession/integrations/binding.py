@@ -53,7 +53,8 @@ class AwaitedSession(Protocol):
     def jobs(self) -> Callable[..., Sequence[Any]]: ...
     @property
     def run(self) -> Callable[..., Awaitable[Result]]: ...
-    def wait(self, timeout: float, /) -> Awaitable[Result]: ...
+    @property
+    def wait(self) -> Callable[..., Awaitable[Result]]: ...
     @property
     def send(self) -> Callable[..., Awaitable[Result]]: ...
     def _page(self, query: Query, /) -> Awaitable[str]: ...  # as ``read_output``
@@ -133,8 +134,8 @@ class ThreadedSession:
         work = in_own_thread(cancel.run, self._session, command_bytes(command), options, token)
         return await _to_the_end(work, token.cancel)
 
-    async def wait(self, timeout: float) -> Result:
-        return await self._follow(self._session.wait, timeout)
+    async def wait(self, timeout: float, **options: Any) -> Result:
+        return await self._follow(partial(self._session.wait, **options), timeout)
 
     async def send(self, text: str, timeout: float, keys: Sequence[str] = ()) -> Result:
         return await self._follow(partial(self._session.send, keys=keys), text, timeout)

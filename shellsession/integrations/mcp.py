@@ -23,6 +23,7 @@ from .binding import AwaitedSession
 from .extras import missing
 from .toolbox import (
     PROGRESS,
+    AwaitedText,
     Bytes,
     Command,
     Enter,
@@ -107,8 +108,8 @@ def server(toolbox: Toolbox) -> MCPServer:
         return await _answer(toolbox.send(text, keys, enter), context)
 
     @mcp_server.tool(description=inspect.getdoc(toolbox.wait), annotations=read_only, structured_output=False)
-    async def wait(context: Context, seconds: Patience = None) -> str:
-        return await _answer(toolbox.wait(seconds), context)
+    async def wait(context: Context, seconds: Patience = None, until: AwaitedText = None) -> str:
+        return await _answer(toolbox.wait(seconds, until), context)
 
     @mcp_server.tool(description=inspect.getdoc(toolbox.interrupt), annotations=destructive, structured_output=False)
     async def interrupt() -> str:

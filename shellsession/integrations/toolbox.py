@@ -35,6 +35,7 @@ from ..engine.verbs.delivery import joined
 from ..errors import (
     IS_CLOSED,
     LATE,
+    MATCHES,
     NOT_YOURS,
     STILL_RUNS,
     InvalidRequest,
@@ -102,11 +103,18 @@ def describe(
 def _describe_end(result: Result) -> str:
     """How a command ended, and what the model may do where it has not; "" if it succeeded."""
     match result.outcome:
+        case "running" if result.reason.startswith(MATCHES):
+            return f"it has printed the text of `until`, and runs on: {_NEXT}"
         case "running" | "idle" if result.runs_on:
             return f"{ending(result)}: {_NEXT}"
         case "input" if result.runs_on:
             return "it waits for input: `send` answers it, `interrupt` ends it"
     return ending(result)
+
+
+def _goes_on(result: Result) -> bool:
+    """Whether there is nothing to report yet: the command runs, and has not printed what `wait` waits for."""
+    return result.outcome == "running" and not result.reason.startswith(MATCHES)
 
 
 def _last_line(results: Sequence[Result]) -> str:
@@ -175,6 +183,7 @@ Timeout = Annotated[float | None, Field(description="Seconds after which the com
 Interactive = Annotated[bool, Field(description="Give the command a terminal as its input, to be answered with send")]
 Patience = Annotated[float | None, Field(description="How many seconds to wait at most")]
 JobId = Annotated[str | None, Field(description="The id of one job, such as j1")]
+AwaitedText = Annotated[str | None, Field(description="Wait until the command has printed this text")]
 UntilText = Annotated[str | None, Field(description="Wait until the job has printed this text")]
 JobPatience = Annotated[
     float | None, Field(description="How many seconds to wait at most for its end, or for the text")
@@ -197,6 +206,7 @@ Enter = Annotated[
     bool, Field(description="Press Enter after the text, unless keys are named; false to type a single character")
 ]
 
+_NO_PATTERN: Final[Mapping[str, str]] = {}
 _NOTHING: Final = "[nothing: there is no such part, or no line matches]"
 _EARLIER: Final = "nothing was run, as an earlier command still runs: `wait` for it, `send` it input, or `interrupt` it"
 # Wording of the library's errors that names its functions and options, and wording that names those of the model. A
@@ -336,14 +346,20 @@ class Toolbox:
             return policy.limit(request.timeout) or seconds
         return request.timeout or seconds
 
-    async def wait(self, seconds: Patience = None) -> str:
-        """Wait until the command that was handed back running ends or needs input, or until some time has passed."""
+    async def wait(self, seconds: Patience = None, until: AwaitedText = None) -> str:
+        """Wait until the command that was handed back running ends or needs input, or until some time has passed.
+
+        With `until`: or until it prints that text.
+        """
+        # A model's regular expression could take for ever.
+        pattern = {} if until is None else {"until": re.escape(until)}
         if seconds is not None:
             _check("seconds", seconds)
-        async with self._exclusive() as until:
+        async with self._exclusive() as end:
             if seconds is not None:
-                until = min(until, time.monotonic() + seconds)
-            return await self._follow(self._timed_out_or(lambda: self._session.wait(self._next_wait(until))), until)
+                end = min(end, time.monotonic() + seconds)
+            first = self._timed_out_or(lambda: self._session.wait(self._next_wait(end), **pattern))
+            return await self._follow(first, end, pattern=pattern)
 
     async def send(self, text: TextToType = "", keys: Keys = None, enter: Enter = True) -> str:
         """Type into the running command's terminal (interactive=true) and press Enter, then wait as `wait` does."""
@@ -526,20 +542,25 @@ class Toolbox:
         self._deadline, self._relied_on = time.monotonic() - result.duration + seconds, True
         return result
 
-    async def _follow(self, first: Awaitable[Result], until: float, begins: bool = False) -> str:
-        """Wait for a command until it ends or the patience does. At its time limit, end it. Returns the text."""
+    async def _follow(
+        self, first: Awaitable[Result], until: float, begins: bool = False, pattern: Mapping[str, str] = _NO_PATTERN
+    ) -> str:
+        """Wait for a command until it ends or the patience does. At its time limit, end it. Returns the text.
+
+        ``pattern``: the option of ``wait`` for what it may print.
+        """
         self._cancel_alarm()
         begun, results = time.monotonic(), list[Result]()
         try:
             self._add_result(results, await first)
             deadline, self._time_out_task = self._deadline, None
-            while results[-1].outcome == "running" and (now := time.monotonic()) < until:
+            while _goes_on(results[-1]) and (now := time.monotonic()) < until:
                 if deadline is not None and now >= deadline:
                     self._add_result(results, await self._time_out())
                     break
                 if (report := PROGRESS.get()) is not None:
                     await report(now - begun, _last_line(results))
-                self._add_result(results, await self._session.wait(self._next_wait(until)))
+                self._add_result(results, await self._session.wait(self._next_wait(until), **pattern))
             if not results[-1].runs_on:
                 self._deadline = None
             return self._described(results)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from system import wait_until
 
-from shellsession import Agents, AsyncSession, InvalidRequest, NotRunning, SessionBusy, ShellSessionError
+from shellsession import Agents, AsyncSession, InvalidRequest, NotRunning, Session, SessionBusy, ShellSessionError
 from shellsession.integrations.toolbox import PROGRESS, Toolbox, describe
 from shellsession.models import Result
 
@@ -160,6 +160,22 @@ def test_what_is_not_shown_can_be_read() -> None:
             for wrong in ({"id": "c9"}, {"id": "c1", "lines": [3]}, {"id": "c1", "grep": "("}, {"id": 1}):
                 with pytest.raises(ShellSessionError):
                     await tools.call("read_output", wrong)
+
+    asyncio.run(main())
+
+
+def test_wait_returns_once_the_command_has_printed_a_text() -> None:
+    async def main() -> None:
+        with Session(timeout=20) as threaded:
+            async with AsyncSession(timeout=20) as session:
+                for one in (session, threaded):
+                    tools = Toolbox(one, patience=0.4, tick=0.2)
+                    assert "Ready (8" not in await tools.bash("sleep 0.5; echo 'Ready (80)'; sleep 1000")
+                    tools._patience = 20
+                    said = await tools.wait(until="Ready (80)")
+                    assert "Ready (80)\n[it has printed the text of `until`, and runs on: " in said
+                    assert "still running after" in await tools.wait(0.3, until="never")
+                    await tools.interrupt()
 
     asyncio.run(main())
 
