@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .daemon.client.session import RemoteSession, connect
     from .engine.io.jobs import AsyncJob, Job
     from .errors import (
+        AlreadyOpen,
         ContractError,
         DaemonUnavailable,
         InvalidRequest,
@@ -56,6 +57,7 @@ _HOMES = {
     "agents": ("AgentInfo", "Agents", "AsyncAgents"),
     "engine.io.jobs": ("AsyncJob", "Job"),
     "errors": (
+        "AlreadyOpen",
         "ContractError",
         "DaemonUnavailable",
         "InvalidRequest",
@@ -87,6 +89,7 @@ __all__ = [
     "TTY",
     "AgentInfo",
     "Agents",
+    "AlreadyOpen",
     "AsyncAgents",
     "AsyncJob",
     "AsyncRemoteSession",

@@ -2,6 +2,7 @@
 
 ShellSessionError            error
 ├── InvalidRequest           invalid_request     bad arguments; nothing was run (also a ValueError)
+│   └── AlreadyOpen          already_open        the agent's session is open, with other options
 ├── SessionBusy              busy                a command still owns this shell
 ├── NotRunning               not_running         send, wait, poll or interrupt with no command running
 ├── SessionClosed            closed              the session was closed
@@ -71,6 +72,12 @@ class InvalidRequest(ShellSessionError, ValueError):
     """The arguments are invalid; nothing was run."""
 
     code = "invalid_request"
+
+
+class AlreadyOpen(InvalidRequest):
+    """The agent has a session already, which was opened with other options than these."""
+
+    code = "already_open"
 
 
 class SessionBusy(ShellSessionError):

@@ -5,9 +5,10 @@ Nothing here touches the system. What must be known about the machine comes in a
 
 from __future__ import annotations
 
+import fnmatch
 import posixpath
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from os import PathLike  # imported at run time, too: pydantic and get_type_hints look it up here
 from typing import Any, Final
@@ -24,6 +25,8 @@ _PROCESSORS: Final = (0.01, 1024)
 # Bash text that unsets TMPDIR, so that /tmp is used, unless TMPDIR is a directory that can be written inside. Its exit
 # status is 0.
 USABLE: Final = "[[ -d ${TMPDIR-} && -w $TMPDIR ]] || \\unset -v TMPDIR"
+# Variables that a sandbox takes over from the host: they say who and where the user is, and hold no secrets.
+_CLEAN_ENV: Final = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_*", "TERM", "TZ", "TMPDIR")
 # Bubblewrap mounts these afresh: nothing of the host is visible there, to be bound or hidden.
 _FRESH_MOUNTS: Final = ("/dev", "/proc")
 
@@ -36,11 +39,16 @@ class Sandbox:
 
     * ``write``: files and directories that can be written. ``hide``: a directory is empty, a file cannot be opened.
       These paths must exist, be absolute or begin with ``~``, and not lead through a link that is in ``write``. The
-      more deeply nested path wins.
+      more deeply nested path wins. ``missing_ok``: skip paths of ``hide`` that do not exist when bash starts. One that
+      the host makes later is visible.
     * /tmp, /dev/shm and /run are empty and private unless they, or paths in them, are in ``write``. shellsession's own
       runtime directory always is. TMPDIR is unset if it cannot be written inside.
     * If the host replaces a hidden file or directory later, the new one is visible: the kernel removes the cover
       together with what it covers. Most programs save a file in this way, so hide its directory.
+
+    **Environment.** Of the host's environment bash gets PATH, HOME, USER, LOGNAME, SHELL, LANG, ``LC_*``, TERM, TZ and
+    TMPDIR. ``pass_env``: names or patterns (``*``, ``?``, ``[...]``) of more; ``["*"]`` passes all. The options ``env``
+    and ``extra_env`` of the session always pass.
 
     **Privileges.** Root has no capabilities inside: it can write what belongs to root, and what everybody may write.
     Nobody can set a setuid or setgid bit (EPERM). Root cannot make user namespaces, and so no further sandbox; nor can
@@ -70,11 +78,15 @@ class Sandbox:
     memory: int | str | None = None
     processes: int | None = None
     cpu: float | None = None
+    pass_env: Iterable[str] = ()
+    missing_ok: bool = False
 
     def __post_init__(self) -> None:
         for name in ("write", "hide"):
             object.__setattr__(self, name, tuple(_paths(name, getattr(self, name))))
+        object.__setattr__(self, "pass_env", tuple(_patterns(self.pass_env)))
         check_flag("sandbox.network", self.network)
+        check_flag("sandbox.missing_ok", self.missing_ok)
         object.__setattr__(self, "memory", _memory(self.memory))
         _check_number("processes", self.processes, int, _PROCESSES)
         _check_number("cpu", self.cpu, int | float, _PROCESSORS)
@@ -83,6 +95,15 @@ class Sandbox:
     def paths(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The paths of ``write`` and of ``hide``, as the caller named them."""
         return tuple(map(str, self.write)), tuple(map(str, self.hide))
+
+    def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """The variables of the host's environment that bash gets."""
+        patterns = (*_CLEAN_ENV, *self.pass_env)
+        return {
+            name: value
+            for name, value in environ.items()
+            if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+        }
 
     @property
     def memory_bytes(self) -> int | None:
@@ -103,6 +124,17 @@ def _paths(name: str, given: object) -> Iterator[str]:
             raise InvalidRequest(f"sandbox.{name}: {one!r} is not an absolute path (str), nor one that begins with ~")
         to_bytes(f"sandbox.{name}", path)
         yield path
+
+
+def _patterns(given: object) -> Iterator[str]:
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise InvalidRequest(f"sandbox.pass_env is a list of names or patterns of variables, not {given!r}")
+    for one in given:
+        if not isinstance(one, str) or not one or "=" in one:  # what follows "=" may be a secret
+            shown = repr(one.partition("=")[0]) if isinstance(one, str) else type(one).__name__
+            raise InvalidRequest(f"sandbox.pass_env: {shown} is not the name of a variable; values go into extra_env=")
+        to_bytes("sandbox.pass_env", one)
+        yield one
 
 
 def _memory(value: object) -> int | None:

@@ -27,6 +27,7 @@ _PUBLIC = [
     "TTY",
     "AgentInfo",
     "Agents",
+    "AlreadyOpen",
     "AsyncAgents",
     "AsyncJob",
     "AsyncRemoteSession",

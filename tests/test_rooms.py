@@ -52,7 +52,13 @@ _RESERVED: Final = {
     "subprocess": {"cli.doctor", "cli.prompt", "daemon.client.transport", "engine.bash.watcher"},
     "prompt_toolkit": {"cli.prompt"},
     "selectors": set[str](),
-    "pydantic": {"contracts", "daemon.server.requests", "integrations.anthropic", "integrations.toolbox"},
+    "pydantic": {
+        "contracts",
+        "daemon.server.requests",
+        "integrations.anthropic",
+        "integrations.mcp",
+        "integrations.toolbox",
+    },
     "tree_sitter": {"policy.grammar"},
     "tree_sitter_bash": {"policy.grammar"},
 }

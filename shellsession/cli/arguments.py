@@ -268,6 +268,14 @@ def seconds(text: str) -> float | None:
     return value or None
 
 
+def variable(text: str) -> tuple[str, str]:
+    """Parse NAME=VALUE."""
+    name, is_set, value = text.partition("=")
+    if not is_set:
+        raise argparse.ArgumentTypeError(f"{name!r:.40} has no value: write {name:.40}=VALUE")
+    return name, value
+
+
 def count(text: str) -> int:
     """Parse a whole number from 0."""
     return _number(text, 0)

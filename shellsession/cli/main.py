@@ -27,6 +27,7 @@ _INTERRUPTED_CODE: Final = "interrupted"
 _COERCED: Final = ("C.UTF-8", "C.utf8", "UTF-8")
 # Advice to append to errors of the library, by code.
 _HINTS: Final = {
+    "already_open": "`shellsession kill` closes it",
     "no_such_agent": "`shellsession ls` shows the agents that have one",
     "no_such_output": "`shellsession run --json` shows the id of each result",
     "not_running": "`shellsession ls` shows what runs, `shellsession log` how commands ended",

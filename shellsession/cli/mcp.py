@@ -10,13 +10,21 @@ import signal
 from collections.abc import Sequence
 from typing import Final
 
-from . import arguments
+from ..text import MAX_CHARS
+from . import arguments, flags
 from .words import name
 
 EXAMPLES: Final = (
     ("shellsession mcp", "the command to configure in an MCP client"),
+    ("shellsession mcp --sandbox --write ~/project -C ~/project", "it can write this project only, without network"),
+    ("shellsession mcp --deny 'git push' --allow ls --allow cat --confirm", "ask the user about other commands"),
     ("shellsession mcp -s builder", "over the session of agent builder, which you can `attach` to"),
 )
+_SESSION: Final = """\
+They make the session of this server. With -s they make the agent's; if that is open already with other options, the
+server does not start (already_open)."""
+_RULES: Final = """\
+The session holds them; with -s the daemon does, for every client of the agent. They need the extra "policy"."""
 _DESCRIPTION: Final = """\
 Serve the tools bash, send, wait, interrupt, restart, jobs and read_output over stdio, until the client closes it. A
 call that would take longer than --patience hands its command back running."""
@@ -32,6 +40,16 @@ def own_parser() -> argparse.ArgumentParser:
     parser.add_argument("--timeout", metavar="S", type=float, default=600.0, help=limit)
     patience = "seconds that a call may take (default: 45; clients give up after about 60)"
     parser.add_argument("--patience", metavar="S", type=float, default=45.0, help=patience)
+    chars = f"the longest text that the model gets (default: {MAX_CHARS})"
+    parser.add_argument("--max-chars", metavar="N", type=arguments.positive, default=MAX_CHARS, help=chars)
+    flags.add_session(parser, _SESSION)
+    flags.add_rules(parser, _RULES)
+    parser.add_argument(
+        "--confirm",
+        action="store_true",
+        help="have the client ask its user before a command runs (MCP elicitation); with --allow, only about what that"
+        " does not cover. Other clients of the agent are not asked",
+    )
     return parser
 
 
@@ -41,5 +59,18 @@ def main(words: Sequence[str]) -> int:
 
     # The SDK's thread that reads stdin cannot be woken. Let Ctrl-C end this process, and bash with it, as SIGTERM does.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    serve(args.session, args.socket, patience=args.patience, timeout=args.timeout)
+    serve(
+        args.session,
+        args.socket,
+        flags.options_of(args, asks=args.confirm),
+        flags.asking_policy(args, _never) if args.confirm else None,
+        patience=args.patience,
+        timeout=args.timeout,
+        max_chars=args.max_chars,
+    )
     return 0
+
+
+def _never(*_: str) -> bool:
+    """The answer where the server did not ask its client."""
+    return False

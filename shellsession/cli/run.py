@@ -6,14 +6,16 @@ stdout gets exactly the bytes that the command printed, and nothing else.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from types import EllipsisType
 from typing import TYPE_CHECKING, Final
 
-from ..models import MAX_COMMAND, OPTIONS, TTY, Result, Stdin
-from . import arguments, results, words
-from .arguments import show_json, talk
+from ..models import MAX_COMMAND, OPTIONS, TTY, Request, Result, Stdin
+from ..options import SessionOptions
+from . import arguments, flags, results, words
+from .arguments import show_json
 from .relay import OutputRelay
 
 if TYPE_CHECKING:
@@ -25,6 +27,10 @@ EXAMPLES: Final = (
     ("shellsession run -s builder --timeout 600 -- make test", "several are a command and its arguments"),
     ("shellsession run --timeout 5 --on-timeout yield -- ./watch.sh", "hand it to `shellsession wait` after 5 s"),
     ("shellsession run -i -- 'read -p \"name? \" name; echo $name'", "`shellsession send` answers the question"),
+    (
+        "shellsession run -s a1 --sandbox --write . --hide ~/.ssh --deny 'git push' -- make",
+        "in a sandbox, by rules; later calls of a1 need no flags",
+    ),
     ("shellsession run - < deploy.sh", "a script from stdin"),
     ("shellsession run --stdin -- 'sort | uniq -c' < words.txt", "stdin for the command itself"),
 )
@@ -35,6 +41,8 @@ gives up. The exit status is the command's; 124 if a time limit passed or the co
 nothing could be run, 130 after Ctrl-C (which ends the command and keeps the session), 128 + n if signal n killed the
 session's shell. If this process itself is killed, the command continues."""
 
+_RULES: Final = """\
+The daemon holds them for every client of the session. They need the extra "policy"."""
 _SOURCE: Final = "put the script into a file, and run `source FILE`"
 _NOT_RUN: Final = "cancelled by Ctrl-C while it was waiting for the session: nothing was run"
 _UNKNOWN: Final = "cancelled by Ctrl-C, and the command may or may not have run: check its effects"
@@ -85,12 +93,9 @@ def own_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--env",
         metavar="NAME=VALUE",
-        type=_variable,
+        type=arguments.variable,
         action="append",
         help="an environment variable for this command only; can be repeated",
-    )
-    parser.add_argument(
-        "--cwd", dest="first_cwd", metavar="DIR", help="where the session starts, if it is opened now (default: here)"
     )
     parser.add_argument("--no-start", action="store_true", help="start no daemon if none runs")
     arguments.add_json(
@@ -100,15 +105,17 @@ def own_parser() -> argparse.ArgumentParser:
         " stdout_base64 and stderr_base64 (exact bytes) if the text is not exact",
     )
     arguments.add_socket(parser)
+    flags.add_session(parser, beside_command=True)
+    flags.add_rules(parser, _RULES)
+    parser.add_argument(
+        "--confirm",
+        action="store_true",
+        help="ask at this terminal before it runs; with --allow, only if that does not cover it. Other clients of the"
+        " session are not asked",
+    )
+    flags.add_max_chars(parser)
     parser.add_argument("command", metavar="COMMAND", nargs=argparse.REMAINDER, help="a script, or words; - is stdin")
     return parser
-
-
-def _variable(text: str) -> tuple[str, str]:
-    name, is_set, value = text.partition("=")
-    if not is_set:
-        raise argparse.ArgumentTypeError(f"{name!r:.40} has no value: write {name:.40}=VALUE")
-    return name, value
 
 
 def main(typed: Sequence[str]) -> int:
@@ -120,13 +127,18 @@ def main(typed: Sequence[str]) -> int:
         parser.error("stdin cannot be both the script and the command's input: give the command as an argument")
     if args.interactive and args.stdin:
         parser.error("--interactive makes stdin a terminal, --stdin passes this process's stdin: choose one")
-    from ..daemon.client.session import connect
+    from ..daemon.client.session import RemoteSession
 
     script = results.read_stdin(MAX_COMMAND, _SOURCE) if reads_script else words.script(command)
     agent = words.default_agent() if args.session is None else args.session
-    with connect(agent, args.socket, not args.no_start, cwd=args.first_cwd) as session:
-        if args.first_cwd is not None and not session.opened_here:
-            talk(f"agent {agent!r} has a session already, whose directory is kept: --cwd is only for a new session")
+    options: SessionOptions = {**flags.options_of(args, asks=args.confirm), **flags.output_limits(args.max_chars)}
+    with RemoteSession._of(agent, args.socket, not args.no_start, options, exact=True) as session:
+        session.connect()
+        if args.confirm:
+            from .terminal import confirm
+
+            place = session.cwd if args.cwd is None else os.path.join(session.cwd, args.cwd)
+            flags.asking_policy(args, confirm).check(Request(script), agent, place)
         if sys.stderr.isatty():
             session.on_wait = lambda message: results.report_waiting(agent, message)
         relay = OutputRelay()

@@ -10,11 +10,12 @@ import gc
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..engine.kernel import activity
-from ..errors import ShellSessionError
-from . import arguments
+from ..errors import InvalidRequest, ShellSessionError
+from ..options import SessionOptions
+from . import arguments, flags
 from .arguments import talk
 
 if TYPE_CHECKING:
@@ -24,8 +25,15 @@ if TYPE_CHECKING:
 EXAMPLES: Final = (
     ("shellsession serve", "in the foreground, until Ctrl-C"),
     ("shellsession serve --detach --idle-ttl 900", "in the background; sessions idle for 15 minutes are closed"),
+    ("shellsession serve --detach --sandbox --write ~/work --deny sudo", "all its sessions are in such a sandbox"),
     ("shellsession serve --socket /run/ci/socket --max-sessions 64 --log-file /var/log/ci/shells.log", "a second one"),
 )
+_DEFAULTS: Final = """\
+Of each session that this daemon opens, unless its client names others (by flags, or options of connect). Variables are
+added to those of the client."""
+_RULES: Final = """\
+The daemon holds them for every client, unless the one that opens the session names other rules. They need the extra
+"policy". To ask a person, use --confirm of `run` and `mcp`: the daemon has nobody to ask."""
 _DESCRIPTION: Final = """\
 Run the daemon that holds the sessions, until SIGTERM, Ctrl-C or `shellsession stop`. `shellsession run` starts one
 itself if none is running. It listens only on a private socket of this user. Its own log consists of JSON lines, on
@@ -68,6 +76,16 @@ def own_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="return when it listens; its log is $XDG_STATE_HOME/shellsession/daemon.log by default",
     )
+    flags.add_session(parser, _DEFAULTS)
+    flags.add_rules(parser, _RULES)
+    flags.add_max_chars(parser)
+    parser.add_argument(
+        "--timeout",
+        metavar="S",
+        type=arguments.seconds,
+        default=...,
+        help="how many seconds a command may run if its caller names no limit (default: 120; 0: no limit)",
+    )
     parser.add_argument(
         "--lock", type=int, help=argparse.SUPPRESS
     )  # from a client that starts it: see daemon.autostart
@@ -96,9 +114,25 @@ def _close_inherited(lock: int | None) -> None:
             os.close(fd)
 
 
+def _defaults(args: argparse.Namespace) -> dict[str, Any]:
+    """The options of new sessions, as fields of the request that opens one. Raises InvalidRequest."""
+    options: SessionOptions = {**flags.options_of(args), **flags.output_limits(args.max_chars)}
+    if args.timeout is not ...:
+        options["timeout"] = args.timeout
+    if not options:
+        return {}
+    if (cwd := options.get("cwd")) is not None and not os.path.isdir(cwd):
+        raise InvalidRequest(f"-C {cwd!r} is not a directory")
+    from ..daemon.client.remote import opening  # the daemon itself does not need it
+
+    fields = opening(**options)
+    return {name: fields[name] for name in options}
+
+
 def main(words: Sequence[str]) -> int:
     """Run the daemon until it is ended."""
     args = own_parser().parse_args(words)
+    defaults = _defaults(args)
     if args.detach:
         _close_inherited(args.lock)  # before we open any ourselves
     # Searching for pydantic plugins takes a tenth of the start, and no plugin should see what clients send.
@@ -124,6 +158,7 @@ def main(words: Sequence[str]) -> int:
         idle_ttl=args.idle_ttl,
         patience=args.patience or 0.0,
         audit=audit_path or None,
+        defaults=defaults,
     )
     listening = service.listen(path, args.lock)
     if args.detach and not service.detach(listening):

@@ -17,6 +17,7 @@ from typing import Any, Final, NoReturn, Self
 
 from ..engine.io.threads import Poller, Wait
 from ..errors import InvalidRequest
+from .arguments import escaped
 
 STDIN: Final = 0
 _STDOUT: Final = 1
@@ -29,6 +30,8 @@ ESCAPE: Final = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|O[ -~]|\][^\x07\x1b]*(?
 # Modes that programs switch (DECSET), such as the alternate screen. Those in _USUALLY_ON are on by default.
 _PRIVATE_MODES: Final = re.compile(rb"\x1b\[\?([0-9;]+)([hl])")
 _USUALLY_ON: Final = {b"25", b"7"}
+
+_LINES_ASKED: Final = 40  # of a command that a person is asked about: more would scroll the first ones away
 
 
 class Terminal:
@@ -139,6 +142,22 @@ class Terminal:
         for mode in sorted(self._switched):
             self.show(b"\x1b[?%b%b" % (mode, b"h" if mode in _USUALLY_ON else b"l"))
         self.show(b"\x1b[m" if b"\x1b" in self._tail else b"")
+
+
+def confirm(command: str, agent: str, cwd: str) -> bool:
+    """Ask the person at the terminal whether this command may run. Raises InvalidRequest if there is no terminal."""
+    try:
+        fd = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        raise InvalidRequest("--confirm asks at the terminal, and this process has none: nothing was run") from None
+    with open(fd, "r+b", buffering=0) as terminal:
+        first = command.split("\n")[:_LINES_ASKED]
+        lines = [f"shellsession: agent {agent!r} is to run in {escaped(cwd)}:", *(f"  {escaped(one)}" for one in first)]
+        if rest := command.count("\n") + 1 - len(first):
+            lines.append(f"  ... and {rest} more lines")
+        termios.tcflush(terminal, termios.TCIFLUSH)  # keys typed before the question are no answer to it
+        terminal.write("\n".join([*lines, "run it? [y/N] "]).encode("utf-8", "backslashreplace"))
+        return terminal.readline().strip().lower() in (b"y", b"yes")
 
 
 def encoded(text: str) -> bytes:

@@ -37,7 +37,7 @@ from ..errors import InvalidRequest, SessionClosed, ShellSessionError, ShellUnav
 from ..models import Request, Result
 from ..policy.rules import UNCONFIRMED, Policy, refused, yes
 from ..policy.secrets import secret_values
-from ..sandbox import USABLE
+from ..sandbox import USABLE, Sandbox
 from ..text import LOST
 from . import cancel
 from .cancel import CallCancelled, CancelToken
@@ -161,11 +161,23 @@ def _made_with(session: Any) -> dict[str, Any]:
     return {**given, "inherited": options.env is None, "started": started}
 
 
+def _sandbox_of(session: Any) -> Sandbox | None:
+    """The sandbox that the session was made with, here or in a daemon."""
+    if (engine := getattr(session, "_engine", None)) is not None:
+        sandbox: Sandbox | None = engine.options.sandbox
+        return sandbox
+    fields = getattr(session, "_opening", {}).get("sandbox")
+    return None if fields is None else Sandbox(**fields)
+
+
 def _daemon_options(session: Any) -> dict[str, Any]:
     """The options for a session of a daemon, which starts all its shells with what the first request named."""
     opening: Mapping[str, Any] = getattr(session, "_opening", {})
     options = {"extra_env": None, "bash": "bash", "sandbox": None, "inherited": False, **opening}
-    started = {**options.get("env", {}), **(AGENT_ENV if options.get("agent_env", True) else {})}
+    started = options.get("env", {})
+    if options["inherited"] and (sandbox := _sandbox_of(session)) is not None:
+        started = sandbox.environment(started)
+    started = {**started, **(AGENT_ENV if options.get("agent_env", True) else {})}
     return {**options, "started": {**started, **(options["extra_env"] or {})}}
 
 
@@ -361,8 +373,14 @@ class _Bound(Generic[P]):
         if not isinstance(self._where, Agents | AsyncAgents):
             return self._where
         agent = self._live_agent()
-        options = self._session_options(inherited() if environ is None else environ)
+        options = self._session_options(self._host() if environ is None else environ)
         return self._where.session(agent, **options)
+
+    def _host(self) -> dict[str, str]:
+        """The host's present environment; for a session in a sandbox, what that lets through."""
+        agents = isinstance(self._where, Agents | AsyncAgents)
+        sandbox = self._where._options.get("sandbox") if agents else _sandbox_of(self._where)
+        return inherited() if sandbox is None else sandbox.environment(inherited())
 
     def _live_agent(self) -> object:
         if (agent := self._agent()) is None:
@@ -383,7 +401,7 @@ class _Bound(Generic[P]):
 
     def _prepare(self, request: Request) -> tuple[Any, bytes, dict[str, Any]]:
         """The session of a call, the bash text to run there, and the options of ``run``."""
-        now = inherited()
+        now = self._host()
         session = self._session(now)
         return session, self._command(session, request, now), _options(request)
 

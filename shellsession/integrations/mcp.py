@@ -13,12 +13,16 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final, cast
+from typing import Annotated, Any, Final, cast
+
+from pydantic import BaseModel
 
 from ..async_session import AsyncSession
-from ..daemon.client.async_session import aconnect
+from ..daemon.client.async_session import AsyncRemoteSession
 from ..errors import ShellSessionError
-from ..models import VERSION
+from ..models import VERSION, Request, to_bytes
+from ..options import SessionOptions
+from ..policy.rules import UNCONFIRMED, Policy, refused
 from .binding import AwaitedSession
 from .extras import missing
 from .toolbox import (
@@ -46,7 +50,8 @@ from .toolbox import (
 try:
     import anyio
     from mcp.server import MCPServer
-    from mcp.server.mcpserver import Context
+    from mcp.server.elicitation import ElicitationResult
+    from mcp.server.mcpserver import Context, Elicit, Resolve
     from mcp.server.mcpserver.exceptions import ToolError
     from mcp.server.stdio import stdio_server
     from mcp.shared.message import SessionMessage
@@ -66,8 +71,20 @@ _MALFORMED: Final = (
 )
 
 
-def server(toolbox: Toolbox) -> MCPServer:
-    """A server whose tools are the toolbox's verbs: ``server(Toolbox(session)).run("stdio")``."""
+_CANNOT_ASK: Final = (
+    "refused by policy: the user must confirm this command, and this client cannot ask them (MCP elicitation)"
+)
+
+
+class Confirmation(BaseModel):
+    """The answer of a person who lets a command run: it has no fields, as accepting says it all."""
+
+
+def server(toolbox: Toolbox, asking: Policy | None = None) -> MCPServer:
+    """A server whose tools are the toolbox's verbs: ``server(Toolbox(session)).run("stdio")``.
+
+    ``asking``: a policy with ``confirm``. Where that would be called, the client asks its user instead (elicitation).
+    """
 
     class CheckedServer(MCPServer):
         """Adds checks to the SDK's server.
@@ -97,11 +114,29 @@ def server(toolbox: Toolbox) -> MCPServer:
     destructive = ToolAnnotations(destructive_hint=True, open_world_hint=True)
     read_only = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 
-    @mcp_server.tool(description=inspect.getdoc(toolbox.bash), annotations=destructive, structured_output=False)
+    async def ask(command: str, context: Context) -> Elicit[Confirmation] | None:
+        """The question to the client's user, or None if there is none."""
+        try:
+            question = "" if asking is None else asking.judge(Request(to_bytes("command", command))).question
+        except ShellSessionError as error:
+            raise ToolError(str(error)) from error
+        if not question:
+            return None
+        capabilities = context.client_capabilities
+        if capabilities is None or capabilities.elicitation is None:
+            raise ToolError(_CANNOT_ASK)
+        return Elicit(f"Run this command?\n\n{question}", Confirmation)
+
     async def bash(
-        command: Command, context: Context, timeout: Timeout = None, interactive: Interactive = False
+        command: Command, context: Context, answer: Any, timeout: Timeout = None, interactive: Interactive = False
     ) -> str:
+        if answer.action != "accept":
+            raise ToolError(str(refused(UNCONFIRMED)))
         return await _answer(toolbox.bash(command, timeout, interactive), context)
+
+    # The SDK calls ``ask`` first, which no annotation in the source can name, as it is local.
+    bash.__annotations__["answer"] = Annotated[ElicitationResult[Confirmation], Resolve(ask)]
+    mcp_server.tool(description=inspect.getdoc(toolbox.bash), annotations=destructive, structured_output=False)(bash)
 
     @mcp_server.tool(description=inspect.getdoc(toolbox.send), annotations=destructive, structured_output=False)
     async def send(context: Context, text: TextToType = "", keys: Keys = None, enter: Enter = True) -> str:
@@ -134,17 +169,26 @@ def server(toolbox: Toolbox) -> MCPServer:
     return mcp_server
 
 
-def serve(agent: str | None = None, socket: str | None = None, **settings: Any) -> None:
+def serve(
+    agent: str | None = None,
+    socket: str | None = None,
+    options: SessionOptions | None = None,
+    asking: Policy | None = None,
+    **settings: Any,
+) -> None:
     """Serve on stdin and stdout until the client closes them. ``settings`` are those of ``Toolbox``.
 
     Without ``agent``, the server has a session of its own; with it, the session is that agent's in the daemon.
+    ``options``: those of the session. ``asking``: see ``server``. Raises AlreadyOpen if the agent has a session with
+    other options.
     """
+    made_with = options or {}
 
     async def main() -> None:
-        connect = None if agent is None else partial(_connect, agent, socket)
-        session: Any = AsyncSession() if connect is None else await connect()
+        connect = None if agent is None else partial(_connect, agent, socket, made_with)
+        session: Any = AsyncSession(**made_with) if connect is None else await connect()
         async with session:
-            await server(Toolbox(session, connect=connect, **settings)).run_stdio_async()
+            await server(Toolbox(session, connect=connect, **settings), asking).run_stdio_async()
 
     asyncio.run(main())
 
@@ -219,8 +263,10 @@ async def _refuse_unreadable(lines: _LineReader, incoming: Any, sender: Any, out
                 await outgoing.send(SessionMessage(refusal))
 
 
-async def _connect(agent: str, socket: str | None) -> AwaitedSession:
-    return await aconnect(agent, socket=socket)
+async def _connect(agent: str, socket: str | None, options: SessionOptions) -> AwaitedSession:
+    session = AsyncRemoteSession._of(agent, socket, True, options, exact=True)
+    await session.connect()
+    return session
 
 
 async def _answer(verb: Awaitable[str], context: Context | None = None) -> str:

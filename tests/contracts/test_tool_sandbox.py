@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sandboxes
+from daemons import Daemon
 from sandboxes import needs_bwrap, run_as
 from test_tool_phoenix_background import END, start
 
-from shellsession import Agents, Sandbox, Session
+from shellsession import Agents, Sandbox, Session, connect
 from shellsession.contracts import phoenix, spec
+from shellsession.options import SessionOptions
 
 mine, user = sandboxes.mine, sandboxes.user
 pytestmark = needs_bwrap
@@ -45,6 +48,29 @@ def test_temporary_files_have_a_place(user: str, mine: Path) -> None:
                 assert session.run(LOOK).stdout == f"{mine}/inside\n"
 
     run_as(user, scenario)
+
+
+@pytest.mark.parametrize("where", ["a session", "agents", "a daemon"])
+def test_a_call_gets_no_more_of_the_environment_than_the_session(
+    where: str, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("API_KEY", "secret")
+    monkeypatch.setenv("AWS_REGION", "here")
+    options: SessionOptions = {"cwd": "/", "sandbox": Sandbox(pass_env=["AWS_*"]), "extra_env": {"MORE": "more"}}
+    made: Callable[[], Any] = {
+        "a session": lambda: Session(**options),
+        "agents": lambda: Agents(**options),
+        "a daemon": lambda: connect("enclosed", daemon.socket, False, **options),
+    }[where]
+    with made() as session:
+        for tool, persistent in ((spec, False), (phoenix, False), (spec, True)):
+            name = {"agent": f"{tool.__name__} {persistent}"} if where == "agents" else {}
+            bash = tool.tool(session, **name, persistent=persistent)
+            for _ in range(2):
+                said = str(bash({"command": "echo ${API_KEY-none} $AWS_REGION $MORE ${PAGER-}${GIT_EDITOR-}"}))
+                assert "none here more" in said
+                monkeypatch.setenv("API_KEY", "another")
+        session.close()
 
 
 @pytest.mark.parametrize("persistent", [False, True])

@@ -108,9 +108,41 @@ def test_what_is_allowed_works(
     monkeypatch.setenv("SHLVL", "5")
 
     def scenario() -> None:
-        with sandboxed(mine) as sh:
+        with sandboxed(mine, pass_env=["BASH_*", "SHLVL"]) as sh:
             result = sh.run(command)
             assert (result.stdout, result.exit_code) == (expected, 0), result
+
+    run_as(user, scenario)
+
+
+def test_secrets_of_the_environment_stay_outside(user: str, mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("API_KEY", "LC_OURS", "AWS_REGION"):
+        monkeypatch.setenv(name, name.lower())
+
+    def scenario() -> None:
+        said = "echo ${API_KEY-none} ${LC_OURS-none} ${AWS_REGION-none} ${MORE-none} ${HOME:+home}; (exit ${#PAGER})"
+        sandbox = Sandbox(write=[mine], pass_env=["AWS_*"])
+        with Session(cwd=mine, sandbox=sandbox, extra_env={"MORE": "more"}) as sh:
+            result = sh.run(said)
+            assert (result.stdout, result.exit_code) == ("none lc_ours aws_region more home\n", len("cat"))
+        with Session(cwd=mine, sandbox=Sandbox(write=[mine]), env=dict(os.environ)) as sh:
+            assert sh.run("echo $API_KEY").stdout == "api_key\n"
+
+    run_as(user, scenario)
+
+
+def test_a_missing_hidden_path_is_skipped_only_when_told_so(user: str, mine: Path) -> None:
+    (mine / "there").mkdir()
+    (mine / "there" / "secret").touch()
+
+    def scenario() -> None:
+        hide = [mine / "there", mine / "nowhere"]
+        with sandboxed(mine, hide=hide, missing_ok=True) as sh:
+            assert sh.run("ls -A there").stdout == ""
+        with pytest.raises(InvalidRequest, match="nowhere' does not exist: make it first, or pass missing_ok=True"):
+            sandboxed(mine, hide=hide).open()
+        with pytest.raises(InvalidRequest, match="nowhere' does not exist: make it first, or leave it out"):
+            Session(cwd=mine, sandbox=Sandbox(write=[mine / "nowhere"], missing_ok=True)).open()
 
     run_as(user, scenario)
 
@@ -120,7 +152,7 @@ def test_the_same_environment_as_without(user: str, mine: Path, monkeypatch: pyt
     monkeypatch.delenv("TMPDIR", raising=False)  # and one that cannot be written is unset
 
     def scenario() -> None:
-        with sandboxed(mine) as sh, Session(cwd=mine) as plain:
+        with sandboxed(mine, pass_env=["*"]) as sh, Session(cwd=mine) as plain:
             texts = [set(one.run("env -0", tty=False).stdout.split("\0")) for one in (sh, plain)]
             assert {name for name in texts[0] ^ texts[1] if not name.startswith("_=")} == set()
 
@@ -132,7 +164,7 @@ def test_nothing_reads_the_users_files_at_the_start(user: str, mine: Path, monke
     monkeypatch.setenv("BASH_ENV", f"{mine}/env")
 
     def scenario() -> None:
-        with sandboxed(mine) as sh:
+        with sandboxed(mine, pass_env=["BASH_ENV"]) as sh:
             assert sh.run("cat log").exit_code == 1
             assert sh.run("bash -c :; cat log").stdout == "read\n"
 

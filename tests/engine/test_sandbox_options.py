@@ -40,6 +40,10 @@ BAD: list[dict[str, Any]] = [
     {"processes": 2.0},
     {"processes": True},
     {"processes": 10**40},
+    {"pass_env": "API_KEY"},
+    {"pass_env": ["API_KEY=secret"]},
+    {"pass_env": [""]},
+    {"missing_ok": "yes"},
     {"cpu": 0},
     {"cpu": -1},
     {"cpu": float("nan")},
@@ -58,7 +62,11 @@ def test_invalid_values_are_refused_at_once(options: dict[str, Any]) -> None:
 _ANYTHING = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.lists(st.text())
 
 
-@given(st.dictionaries(st.sampled_from(["write", "hide", "network", "memory", "processes", "cpu"]), _ANYTHING))
+@given(
+    st.dictionaries(
+        st.sampled_from(["write", "hide", "network", "memory", "processes", "cpu", "pass_env", "missing_ok"]), _ANYTHING
+    )
+)
 def test_nothing_else_than_the_documented_error(options: dict[str, Any]) -> None:
     try:
         sandbox = Sandbox(**options)

@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,13 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
+from mcp.types import ElicitResult
+from sandboxes import needs_bwrap
 from system import wait_until
 
-from shellsession import connect
+from shellsession import PolicyRefused, connect
+
+_ERROR = "Error executing tool bash: refused by policy: "
 
 
 class Talk:
@@ -36,16 +40,18 @@ class Talk:
 
 
 @asynccontextmanager
-async def serving(*options: str, **environment: str) -> AsyncIterator[Talk]:
+async def serving(
+    *options: str, client: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None
+) -> AsyncIterator[Talk]:
     words = ["-m", "shellsession", "mcp", *options]
-    server = StdioServerParameters(command=sys.executable, args=words, env={**os.environ, **environment})
-    async with Client(stdio_client(server)) as client:
-        yield Talk(client)
+    server = StdioServerParameters(command=sys.executable, args=words, env={**os.environ, **(env or {})})
+    async with Client(stdio_client(server), **(client or {})) as connected:
+        yield Talk(connected)
 
 
 def talk(story: Callable[[Talk], Awaitable[None]], *options: str, **environment: str) -> None:
     async def main() -> None:
-        async with serving(*options, **environment) as talk:
+        async with serving(*options, env=environment) as talk:
             await story(talk)
 
     asyncio.run(main())
@@ -272,3 +278,71 @@ def test_nulls_are_arguments_that_were_left_out() -> None:
         assert await talk.call("bash", command="echo hi", timeout=None, interactive=None) == ("hi", False)
 
     talk(story)
+
+
+@needs_bwrap
+def test_the_flags_make_its_session(tmp_path: Path) -> None:
+    (project := tmp_path / "project").mkdir()
+    said = "echo $PWD $GIVEN ${API_KEY-none} $AWS_REGION; echo x >file; [[ -w / ]] || echo confined"
+
+    async def story(talk: Talk) -> None:
+        text, _ = await talk.call("bash", command=said)
+        assert text == f"{project} given none here\nconfined"
+        text, failed = await talk.call("bash", command="cd / && sudo ls")
+        assert (text, failed) == (f"{_ERROR}'sudo' is denied", True)
+        text, _ = await talk.call("bash", command="seq 100000")
+        assert len(text) <= 300
+
+    flags = ["--sandbox", "--write", str(project), "-C", str(project), "--env", "GIVEN=given", "--pass-env", "AWS_*"]
+    talk(story, *flags, "--deny", "sudo", "--max-chars", "300", API_KEY="secret", AWS_REGION="here")
+
+
+def test_the_daemon_holds_the_rules_of_an_agents_session(tmp_path: Path) -> None:
+    socket = tmp_path / "home" / "socket"
+    socket.parent.mkdir(mode=0o700)
+    place = ["-s", "builder", "--socket", str(socket)]
+
+    async def story(talk: Talk) -> None:
+        assert await talk.call("bash", command="sudo ls") == (f"{_ERROR}'sudo' is denied", True)
+
+    try:
+        talk(story, *place, "--deny", "sudo")
+        talk(story, *place, "--deny", "sudo")  # the same again
+        with connect("builder", socket=socket) as session, pytest.raises(PolicyRefused):
+            session.run("sudo ls")
+        for flags, said in (
+            (["--deny", "su"], b"does not have this policy"),
+            (["--env", "A=1"], b"without these variables"),
+        ):
+            words = [sys.executable, "-m", "shellsession", "mcp", *place, *flags]
+            done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+            assert (done.returncode, said in done.stderr) == (125, True)
+    finally:
+        stop = [sys.executable, "-m", "shellsession", "stop", "--socket", str(socket)]
+        subprocess.run(stop, check=False, capture_output=True)
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_confirm_asks_the_user_of_the_client(tmp_path: Path, mode: str) -> None:
+    asked = list[str]()
+
+    async def answer(_: object, question: Any) -> ElicitResult:
+        asked.append(question.message)
+        return (
+            ElicitResult(action="accept", content={}) if "mkdir" in question.message else ElicitResult(action="decline")
+        )
+
+    async def story() -> None:
+        options = ("--confirm", "--allow", "ls", "--deny", "sudo", "-C", str(tmp_path))
+        async with serving(*options, client={"elicitation_callback": answer, "mode": mode}) as talk:
+            assert await talk.call("bash", command="mkdir made") == ("[no output]", False)
+            assert await talk.call("bash", command="rmdir made") == (f"{_ERROR}it was not confirmed", True)
+            assert await talk.call("bash", command="sudo ls") == (f"{_ERROR}'sudo' is denied", True)
+            assert await talk.call("bash", command="ls") == ("made", False)
+        async with serving("--confirm", client={"mode": mode}) as talk:
+            text, failed = await talk.call("bash", command=f"touch {tmp_path}/never")
+            assert (failed, "this client cannot ask" in text) == (True, True)
+
+    asyncio.run(story())
+    assert asked == ["Run this command?\n\nmkdir made", "Run this command?\n\nrmdir made"]
+    assert os.listdir(tmp_path) == ["made"]

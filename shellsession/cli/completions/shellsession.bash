@@ -16,9 +16,9 @@ _shellsession() {
     case "$verb $before" in
     "$verb ${words[0]}") choices='run ls send wait interrupt jobs output restart kill attach log status doctor serve stop mcp agent completion' ;;
     'run -s' | 'run --session') choices='AGENTS' ;;
-    'run --timeout' | 'run --idle-timeout' | 'run -C' | 'run --env' | 'run --cwd' | 'run --socket') choices='' ;;
+    'run --timeout' | 'run --idle-timeout' | 'run -C' | 'run --env' | 'run --socket' | 'run --cwd' | 'run --write' | 'run --hide' | 'run --memory' | 'run --cpu' | 'run --pass-env' | 'run --deny' | 'run --allow' | 'run --max-chars') choices='' ;;
     'run --on-timeout') choices='interrupt kill yield' ;;
-    'run '*) if [[ $word == -* ]]; then choices='-h --help -s --session --timeout --on-timeout --idle-timeout --tty --isolated --stdin -i --interactive --merge-stderr -C --env --cwd --no-start --json --socket'; else choices=''; fi ;;
+    'run '*) if [[ $word == -* ]]; then choices='-h --help -s --session --timeout --on-timeout --idle-timeout --tty --isolated --stdin -i --interactive --merge-stderr -C --env --no-start --json --socket --cwd --sandbox --write --hide --missing-ok --network --memory --cpu --pass-env --deny --allow --confirm --max-chars'; else choices=''; fi ;;
     'ls --socket') choices='' ;;
     'ls '*) if [[ $word == -* ]]; then choices='-h --help --names --json --socket'; else choices=''; fi ;;
     'send --keys' | 'send --timeout' | 'send --socket') choices='' ;;
@@ -45,14 +45,14 @@ _shellsession() {
     'status --socket') choices='' ;;
     'status '*) if [[ $word == -* ]]; then choices='-h --help --json --socket'; else choices=''; fi ;;
     'doctor '*) if [[ $word == -* ]]; then choices='-h --help --json'; else choices=''; fi ;;
-    'serve --socket' | 'serve --max-sessions' | 'serve --idle-ttl' | 'serve --patience' | 'serve --audit' | 'serve --log-file') choices='' ;;
+    'serve --socket' | 'serve --max-sessions' | 'serve --idle-ttl' | 'serve --patience' | 'serve --audit' | 'serve --log-file' | 'serve -C' | 'serve --cwd' | 'serve --env' | 'serve --write' | 'serve --hide' | 'serve --memory' | 'serve --cpu' | 'serve --pass-env' | 'serve --deny' | 'serve --allow' | 'serve --max-chars' | 'serve --timeout') choices='' ;;
     'serve --log-level') choices='debug info warning error' ;;
-    'serve '*) if [[ $word == -* ]]; then choices='-h --help --socket --max-sessions --idle-ttl --patience --audit --log-level --log-file --detach'; else choices=''; fi ;;
+    'serve '*) if [[ $word == -* ]]; then choices='-h --help --socket --max-sessions --idle-ttl --patience --audit --log-level --log-file --detach -C --cwd --env --sandbox --write --hide --missing-ok --network --memory --cpu --pass-env --deny --allow --max-chars --timeout'; else choices=''; fi ;;
     'stop --socket') choices='' ;;
     'stop '*) if [[ $word == -* ]]; then choices='-h --help --socket'; else choices=''; fi ;;
-    'mcp --socket' | 'mcp --timeout' | 'mcp --patience') choices='' ;;
+    'mcp --socket' | 'mcp --timeout' | 'mcp --patience' | 'mcp --max-chars' | 'mcp -C' | 'mcp --cwd' | 'mcp --env' | 'mcp --write' | 'mcp --hide' | 'mcp --memory' | 'mcp --cpu' | 'mcp --pass-env' | 'mcp --deny' | 'mcp --allow') choices='' ;;
     'mcp -s' | 'mcp --session') choices='AGENTS' ;;
-    'mcp '*) if [[ $word == -* ]]; then choices='-h --help --socket -s --session --timeout --patience'; else choices=''; fi ;;
+    'mcp '*) if [[ $word == -* ]]; then choices='-h --help --socket -s --session --timeout --patience --max-chars -C --cwd --env --sandbox --write --hide --missing-ok --network --memory --cpu --pass-env --deny --allow --confirm'; else choices=''; fi ;;
     'agent --model') choices='' ;;
     'agent '*) if [[ $word == -* ]]; then choices='-h --help --bash --model'; else choices=''; fi ;;
     'completion '*) if [[ $word == -* ]]; then choices='-h --help'; else choices='bash zsh fish'; fi ;;

@@ -95,7 +95,8 @@ def _sandbox_fields(sandbox: object) -> dict[str, object]:
         raise InvalidRequest(f"sandbox is a Sandbox, not {type(sandbox).__name__}")
     write, hide = ([os.path.expanduser(path) for path in paths] for paths in sandbox.paths)
     limits = {"memory": sandbox.memory_bytes, "processes": sandbox.processes, "cpu": sandbox.cpu}
-    return {"write": write, "hide": hide, "network": sandbox.network, **limits}
+    others = {"network": sandbox.network, "pass_env": list(sandbox.pass_env), "missing_ok": sandbox.missing_ok}
+    return {"write": write, "hide": hide, **others, **limits}
 
 
 def opening(
@@ -134,7 +135,7 @@ def opening(
     if defaults.stdin is TTY:
         fields["stdin"] = "tty"
     if place is not None:
-        fields["cwd"] = _path(place)
+        fields |= {"cwd": _path(place), "cwd_named": True}
     if env is not None:
         fields |= {"env": dict(env), "inherited": False}
     if extra_env is not None:
@@ -205,10 +206,23 @@ class Remote(AnySession[PreparedRun]):
         weakref.finalize(self, self._backend.pool.close)
 
     @classmethod
-    def _of(cls, agent: str, socket: str | os.PathLike[str] | None, start: bool, options: SessionOptions) -> Self:
-        """The session for the arguments of ``connect``, not opened yet."""
+    def _of(
+        cls,
+        agent: str,
+        socket: str | os.PathLike[str] | None,
+        start: bool,
+        options: SessionOptions,
+        exact: bool = False,
+    ) -> Self:
+        """The session for the arguments of ``connect``, not opened yet.
+
+        ``exact``: opening it raises AlreadyOpen if the agent has a session with others of these options.
+        """
         check_flag("start", start)
-        return cls(agent, UnixTransport(socket_path(socket)), start, opening(**options))
+        fields = opening(**options)
+        if exact and options:
+            fields["exact"] = list(options)
+        return cls(agent, UnixTransport(socket_path(socket)), start, fields)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.agent!r} at {self._transport} {'closed' if self._closed else 'open'}>"

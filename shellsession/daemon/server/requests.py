@@ -6,7 +6,7 @@ checked here: the session itself checks the values.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
@@ -76,17 +76,21 @@ class SandboxFields(BaseModel):
     memory: int | None
     processes: int | None
     cpu: float | None
+    pass_env: list[str]
+    missing_ok: bool
 
     def made(self) -> Sandbox:
-        return Sandbox(self.write, self.hide, self.network, self.memory, self.processes, self.cpu)
+        return Sandbox(**dict(self))
 
 
 class Open(OfAgent):
     """Open the agent's session if there is none. An existing one stays as it is.
 
-    It must have the sandbox, the policy and the redaction that are requested.
+    It must have the sandbox, the policy and the redaction that are requested, and the options whose names are in
+    ``exact``. Else the request is refused (AlreadyOpen).
 
-    ``env``: the client's own environment, or the one that replaces it (then ``inherited`` is False).
+    ``env``: the client's own environment, or the one that replaces it (then ``inherited`` is False). ``cwd_named``: the
+    caller named ``cwd``; otherwise it is the client's own directory.
     """
 
     verb: Literal["open"]
@@ -111,6 +115,18 @@ class Open(OfAgent):
     sandbox: SandboxFields | None = None
     policy: dict[str, Any] | None = None  # as ``Policy.to_dict`` makes it; ``Policy.from_dict`` checks it
     redact: bool | list[str | list[str | int]] = False  # as ``redact_data`` makes it
+    cwd_named: bool = False
+    exact: list[str] = []
+
+    def with_defaults(self, defaults: Mapping[str, Any]) -> Open:
+        """The request with the daemon's options for a new session, where the client named none."""
+        sent = self.model_dump(exclude_unset=True)
+        if "cwd" in defaults and not self.cwd_named:
+            del sent["cwd"]
+        fields = {**defaults, **sent}
+        if "extra_env" in defaults:
+            fields["extra_env"] = {**defaults["extra_env"], **(self.extra_env or {})}
+        return Open(**fields)
 
 
 class Start(OfAgent):

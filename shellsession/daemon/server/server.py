@@ -16,7 +16,7 @@ import os
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Final
@@ -54,7 +54,9 @@ _NOT_AT_THE_END: Final = (requests.Open, requests.Start, requests.Run, requests.
 class Server:
     """Serves the connections of all clients, until it is stopped."""
 
-    def __init__(self, agents: AsyncAgents, audit: Audit | None = None) -> None:
+    def __init__(
+        self, agents: AsyncAgents, audit: Audit | None = None, defaults: Mapping[str, Any] | None = None
+    ) -> None:
         self.agents = agents
         self.incarnation = secrets.token_hex(8)
         self._secret = secrets.token_bytes(32)
@@ -68,7 +70,7 @@ class Server:
         self._no_clients = asyncio.Event()  # set while no client is connected
         self._no_clients.set()
         self._served: dict[str, Listener] = {}  # by the id of the request
-        self.sessions = Sessions(agents, self._journal)
+        self.sessions = Sessions(agents, self._journal, defaults)
         self._started = time.monotonic()
         self._requests = 0
 

@@ -13,9 +13,10 @@ import os
 import signal
 import socket
 import stat
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from ...agents import AsyncAgents
 from ...engine.bash.spawn import raise_descriptors
@@ -213,6 +214,7 @@ class Settings:
     """The settings of a daemon.
 
     ``patience``: how many seconds running commands get at its end. ``audit``: the path of the audit log, or None.
+    ``defaults``: options of new sessions, as fields of ``requests.Open``.
     """
 
     socket: str
@@ -220,6 +222,7 @@ class Settings:
     idle_ttl: float | None = 3600.0
     patience: float = 5.0
     audit: str | None = None
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
 def listen(path: str, lock: int | None = None) -> ListeningSocket:
@@ -271,7 +274,7 @@ async def _serve(settings: Settings, listening: ListeningSocket, audit: Audit | 
     """The life of the daemon, from the first client to the end of all sessions."""
     loop = asyncio.get_running_loop()
     agents = AsyncAgents(settings.max_sessions, settings.idle_ttl)
-    server = Server(agents, audit)
+    server = Server(agents, audit, settings.defaults)
     for number in _END_SIGNALS:  # not loop.add_signal_handler: asyncio resets it at the end, and a signal would kill us
         signal.signal(number, lambda *_: loop.call_soon_threadsafe(server.stop))
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a daemon outlives the terminal of its start

@@ -30,6 +30,7 @@ from ...errors import (
     HELD,
     LATE,
     NOT_YOURS,
+    AlreadyOpen,
     InvalidRequest,
     NoSuchAgent,
     NotRunning,
@@ -47,22 +48,31 @@ from .deliveries import Deliveries, end_of
 from .journal import Journal
 
 if TYPE_CHECKING:
+    import re
+
     from ...engine.verbs.call import Call, SessionJob
     from ...engine.verbs.engine import Engine
+    from ...options import Options
     from ...policy.rules import Policy
+    from ...sandbox import Sandbox
     from .connection import Connection
 
 # The running command, as a waiting client sees it, is cut to so many characters.
 _SHOWN: Final = 200
+# Options of a session that must be those that a client names. Of the others, a client may ask for this (``exact``).
+_ALWAYS_SAME: Final = ("sandbox", "policy", "redact")
 # A new watcher gets so many bytes of the earlier output.
 _TAIL: Final = 2000
 
 
 class Sessions:
-    """The shared session of each agent. The commands that they run are written into ``journal``."""
+    """The shared session of each agent. The commands that they run are written into ``journal``.
 
-    def __init__(self, agents: AsyncAgents, journal: Journal) -> None:
-        self._agents, self._journal = agents, journal
+    ``defaults``: fields of ``requests.Open`` for new sessions, where the client names none.
+    """
+
+    def __init__(self, agents: AsyncAgents, journal: Journal, defaults: Mapping[str, Any] | None = None) -> None:
+        self._agents, self._journal, self._defaults = agents, journal, defaults or {}
         self._shared: dict[str, SharedSession] = {}
         # Of agents whose session has ended: the jobs that live on, and how many jobs there were.
         self._released: dict[str, tuple[list[SessionJob], int]] = {}
@@ -89,28 +99,26 @@ class Sessions:
 
     def open(self, request: requests.Open) -> bool:
         """Open the agent's session if it has none. True if this one is new."""
-        sandbox = None if request.sandbox is None else request.sandbox.made()
-        policy = None if request.policy is None else _policy_of(request.policy)
-        redact = redact_from(request.redact)
         if (shared := self.find(request.agent)) is not None:
-            options = shared.engine.options
-            if sandbox not in (None, options.sandbox):
-                raise InvalidRequest(_other(request.agent, "which is not confined by this sandbox"))
-            if policy not in (None, options.policy):
-                raise InvalidRequest(_other(request.agent, "which does not have this policy"))
-            if redact not in (False, options.redact):
-                raise InvalidRequest(_other(request.agent, "which does not redact these secrets"))
+            _check_same(request, shared.engine.options)
             shared.engine.idle_since = time.monotonic()  # else it could be closed as idle before the next request
             return False
         for closed in [one for one in self if one.session.closed]:  # they were idle for too long
             self.dismiss(closed)
+        if self._defaults:
+            request = request.with_defaults(self._defaults)
+        sandbox, policy, redact = _safety_of(request)
         if not request.cwd:
             raise InvalidRequest(
                 "the directory that this runs in was removed: change to another one, or name one with cwd= or --cwd"
             )
         if not os.path.isdir(request.cwd):
             raise InvalidRequest(f"cwd {request.cwd!r} is not a directory")
-        env = {**request.env, **AGENT_ENV} if request.inherited and request.agent_env else request.env
+        env = request.env
+        if request.inherited and sandbox is not None:
+            env = sandbox.environment(env)
+        if request.inherited and request.agent_env:
+            env = {**env, **AGENT_ENV}
         session = self._agents.session(
             request.agent,
             cwd=request.cwd,
@@ -173,8 +181,35 @@ def _policy_of(given: Mapping[str, Any]) -> Policy:
     return Policy.from_dict(given)
 
 
-def _other(agent: str, how: str) -> str:
-    return f"agent {agent!r} has a session already, {how}: close that session first, or use another agent"
+def _safety_of(request: requests.Open) -> tuple[Sandbox | None, Policy | None, bool | tuple[re.Pattern[str], ...]]:
+    """The sandbox, the policy and the redaction of a request."""
+    sandbox = None if request.sandbox is None else request.sandbox.made()
+    policy = None if request.policy is None else _policy_of(request.policy)
+    return sandbox, policy, redact_from(request.redact)
+
+
+def _is_in(request: requests.Open, cwd: str | None) -> bool:
+    """Is the request's directory this one? Asks the system only if the client wants to know."""
+    return "cwd" not in request.exact or os.path.realpath(request.cwd) == os.path.realpath(cwd or "")
+
+
+def _check_same(request: requests.Open, options: Options) -> None:
+    """Raise AlreadyOpen unless a session with these options is what the request names."""
+    sandbox, policy, redact = _safety_of(request)
+    limits, variables = request.limits, (options.extra_env or {}).items()
+    for name, differs, how in (
+        ("sandbox", sandbox not in (None, options.sandbox), "which is not confined by this sandbox"),
+        ("policy", policy not in (None, options.policy), "which does not have this policy"),
+        ("redact", redact not in (False, options.redact), "which does not redact these secrets"),
+        ("cwd", not _is_in(request, options.cwd), f"which was opened in {options.cwd}"),
+        ("extra_env", not (request.extra_env or {}).items() <= variables, "which was opened without these variables"),
+        ("limits", limits is not None and limits.made() != options.limits, "which has other limits of output"),
+    ):
+        if differs and (name in _ALWAYS_SAME or name in request.exact):
+            raise AlreadyOpen(
+                f"agent {request.agent!r} has a session already, {how}: leave these options out to use it as it is,"
+                " close it first, or use another agent"
+            )
 
 
 class SharedSession:

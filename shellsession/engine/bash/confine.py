@@ -41,6 +41,8 @@ def sandbox_facts(sandbox: Sandbox, bash: str, cwd: str, slot: Slot) -> Facts:
         tools[tool] = found
     write, hide = sandbox.paths
     writable = tuple(_real("write", path) for path in write)
+    if sandbox.missing_ok:
+        hide = tuple(path for path in hide if os.path.exists(os.path.expanduser(path)))
     hidden = [_real("hide", path) for path in hide]
     for path in (*write, *hide):
         _refuse_changeable(path, writable)
@@ -72,7 +74,8 @@ def sandbox_facts(sandbox: Sandbox, bash: str, cwd: str, slot: Slot) -> Facts:
 def _real(name: str, path: str) -> str:
     real = os.path.realpath(os.path.expanduser(path))
     if not os.path.isabs(os.path.expanduser(path)) or not os.path.exists(real):
-        raise InvalidRequest(f"sandbox.{name}: {path!r} does not exist: make it first, or leave it out")
+        instead = "pass missing_ok=True" if name == "hide" else "leave it out"
+        raise InvalidRequest(f"sandbox.{name}: {path!r} does not exist: make it first, or {instead}")
     return real
 
 

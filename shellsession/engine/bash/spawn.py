@@ -72,6 +72,8 @@ def inherited() -> dict[str, str]:
 def environment(options: Options) -> dict[str, str]:
     """The environment bash starts with."""
     env = dict(inherited() if options.env is None else options.env)
+    if options.sandbox is not None and options.env is None:
+        env = options.sandbox.environment(env)
     if options.agent_env and options.env is None:
         env.update(AGENT_ENV)
         # `clear` and `tput` fail with a dumb terminal, and that ends a script under `set -e`.

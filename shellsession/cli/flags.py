@@ -1,0 +1,128 @@
+"""Flags of ``run``, ``mcp`` and ``serve`` that make a session, and flags with the rules for its commands.
+
+They become the options of ``Session``. Only flags that were given become options, as these must be the same on a
+session that is open already.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+from ..errors import InvalidRequest
+from ..models import Limits
+from ..options import SessionOptions, absolute
+from . import arguments
+
+if TYPE_CHECKING:
+    from ..policy.rules import Policy
+    from ..sandbox import Sandbox
+
+
+NEW_SESSION: Final = """\
+They make the session. If the agent has one already that was opened with other options, the call is refused
+(already_open)."""
+_OF_SANDBOX: Final = ("write", "hide", "missing_ok", "network", "memory", "cpu", "pass_env")
+
+
+def add_session(parser: argparse.ArgumentParser, description: str = NEW_SESSION, beside_command: bool = False) -> None:
+    """Add the flags that make a session, but for its rules. ``beside_command``: -C and --env are those of a command."""
+    group = parser.add_argument_group("options of the session", description)
+    names = ("--cwd",) if beside_command else ("-C", "--cwd")
+    group.add_argument(*names, dest="first_cwd", metavar="DIR", help="where it starts (default: here)")
+    parser.set_defaults(extra_env=None)
+    if not beside_command:
+        group.add_argument(
+            "--env",
+            dest="extra_env",
+            metavar="NAME=VALUE",
+            type=arguments.variable,
+            action="append",
+            help="a variable of its environment (repeat)",
+        )
+    group.add_argument(
+        "--sandbox",
+        action="store_true",
+        help="confine it with bubblewrap: it can write nothing but --write and a private /tmp, has no network, and gets"
+        " few variables",
+    )
+    group.add_argument("--write", metavar="DIR", action="append", help="what it can write (repeat)")
+    group.add_argument("--hide", metavar="PATH", action="append", help="what it cannot see, such as ~/.ssh (repeat)")
+    group.add_argument("--missing-ok", action="store_true", help="skip --hide paths that do not exist")
+    group.add_argument("--network", action="store_true", help="give it the host's network")
+    group.add_argument("--memory", metavar="SIZE", help="the memory of all its processes together, such as 512M")
+    group.add_argument("--cpu", metavar="N", type=float, help="its processor time; 0.5 is half of one processor")
+    group.add_argument(
+        "--pass-env",
+        metavar="PATTERN",
+        action="append",
+        help="a variable of this environment that it gets, such as 'AWS_*' (repeat)",
+    )
+
+
+def add_rules(parser: argparse.ArgumentParser, description: str) -> None:
+    """Add the flags with the rules of a policy."""
+    group = parser.add_argument_group("rules for its commands", description)
+    group.add_argument(
+        "--deny", metavar="CMD", action="append", help="a command that must not run, such as 'git push' (repeat)"
+    )
+    group.add_argument("--allow", metavar="CMD", action="append", help="only such commands may run (repeat)")
+
+
+def add_max_chars(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument_group("limits of its results").add_argument(
+        "--max-chars",
+        metavar="N",
+        type=arguments.positive,
+        help="a result keeps N bytes of each stream, half from its start and half from its end (default: 1 MiB)",
+    )
+
+
+def options_of(args: argparse.Namespace, asks: bool = False) -> SessionOptions:
+    """The options of the session that the flags make. ``asks``: the caller asks about what ``--allow`` lacks."""
+    options: SessionOptions = {}
+    if args.first_cwd is not None:
+        options["cwd"] = _expanded(args.first_cwd)
+    if args.extra_env is not None:
+        options["extra_env"] = dict(args.extra_env)
+    if (sandbox := _sandbox(args)) is not None:
+        options["sandbox"] = sandbox
+    allow = None if asks else args.allow
+    if args.deny is not None or allow is not None:
+        options["policy"] = _policy(args.deny, allow)
+    return options
+
+
+def output_limits(max_chars: int | None) -> SessionOptions:
+    """The option for ``--max-chars`` of ``run`` and ``serve``."""
+    return {} if max_chars is None else {"limits": Limits(max_output=max_chars)}
+
+
+def asking_policy(args: argparse.Namespace, confirm: Any) -> Policy:
+    """The policy of a client that asks with ``confirm``: about all commands, or those that ``--allow`` lacks."""
+    return _policy(args.deny, args.allow, confirm=confirm, confirm_timeout=None)
+
+
+def _policy(deny: list[str] | None, allow: list[str] | None, **others: Any) -> Policy:
+    from ..policy.rules import Policy  # 13 ms
+
+    return Policy(deny_commands=deny or (), allow=allow, **others)
+
+
+def _sandbox(args: argparse.Namespace) -> Sandbox | None:
+    given = {name: value for name in _OF_SANDBOX if (value := getattr(args, name)) is not None and value is not False}
+    if not args.sandbox:
+        if given:
+            raise InvalidRequest(f"--{next(iter(given)).replace('_', '-')} belongs to a sandbox: add --sandbox")
+        return None
+    from ..sandbox import Sandbox
+
+    for name in ("write", "hide"):
+        given[name] = [absolute(_expanded(path)) for path in given.get(name, ())]
+    return Sandbox(**given)
+
+
+def _expanded(path: str) -> str:
+    """The path with the home for ``~``: no shell reads the configuration of an MCP client."""
+    return os.path.expanduser(path)

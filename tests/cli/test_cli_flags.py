@@ -1,0 +1,137 @@
+"""Flags that make a session, and the rules for its commands: of ``run``, and of the daemon."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pexpect
+import pytest
+from commands import cli, environment
+from daemons import Daemon
+from sandboxes import needs_bwrap
+from system import PATIENCE
+
+
+@pytest.fixture
+def agent(daemon: Daemon, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The name of an agent without a session."""
+    yield request.node.name
+    cli(daemon.socket, "kill", request.node.name)
+
+
+@needs_bwrap
+def test_run_makes_a_session_in_a_sandbox_and_repeats_it(daemon: Daemon, agent: str, tmp_path: Path) -> None:
+    (project := tmp_path / "project").mkdir()
+    flags = shlex.split(
+        "--sandbox --write project --hide ~/nowhere --missing-ok --memory 512M --cwd project"
+        " --pass-env 'AWS_*' --deny 'git push'"
+    )
+    given = {"API_KEY": "secret", "AWS_REGION": "here"}
+    said = "echo $PWD ${API_KEY-none} $AWS_REGION; echo x >file; [[ -w / ]] || echo confined"
+    for _ in range(2):
+        done = cli(daemon.socket, "run", "-s", agent, *flags, "--", said, env=given, cwd=str(tmp_path))
+        assert done.stdout.decode() == f"{project} none here\nconfined\n"
+        assert (project / "file").exists()
+    done = cli(daemon.socket, "run", "-s", agent, "git -C . push")  # no flags: the session as it is
+    assert done.stderr == b"shellsession: refused by policy: 'git push' is denied\n"
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (["--cwd", "/usr"], "which was opened in /tmp"),
+        (["--sandbox"], "which is not confined by this sandbox"),
+        (["--allow", "ls"], "which does not have this policy"),
+        (["--max-chars", "10"], "which has other limits of output"),
+    ],
+)
+def test_other_options_than_those_of_an_open_session_are_refused(
+    daemon: Daemon, agent: str, flags: list[str], why: str
+) -> None:
+    assert cli(daemon.socket, "run", "-s", agent, "--cwd", "/tmp", "true").returncode == 0
+    done = cli(daemon.socket, "run", "-s", agent, "--json", *flags, "--", "echo run")
+    error = json.loads(done.stdout)["error"]
+    assert (done.returncode, error["code"]) == (125, "already_open")
+    assert f"agent {agent!r} has a session already, {why}: " in error["message"]
+    assert cli(daemon.socket, "run", "-s", agent, "--cwd", "/tmp/.", "pwd").stdout == b"/tmp\n"
+
+
+def test_flags_of_a_sandbox_need_one(daemon: Daemon, agent: str) -> None:
+    for flags in (["--network"], ["--cpu", "0"], ["--pass-env", "A"], ["--missing-ok"]):
+        done = cli(daemon.socket, "run", "-s", agent, *flags, "--", "true")
+        assert (done.returncode, done.stderr) == (
+            125,
+            f"shellsession: {flags[0]} belongs to a sandbox: add --sandbox\n".encode(),
+        )
+
+
+def test_serve_has_the_defaults_of_its_sessions(tmp_path: Path) -> None:
+    path = str(tmp_path / "run" / "socket")
+    flags = [
+        "-C",
+        "/tmp",
+        "--env",
+        "A=daemon",
+        "--env",
+        "B=daemon",
+        "--deny",
+        "sudo",
+        "--timeout",
+        "0.2",
+        "--max-chars",
+        "10",
+    ]
+    try:
+        assert cli(path, "serve", "--detach", "--audit", "off", *flags).returncode == 0
+        done = cli(path, "run", "echo $PWD $A $B; sleep 1000")
+        assert (done.returncode, done.stdout) == (124, b"/tmp daemon daemon\n")
+        assert b"'sudo' is denied" in cli(path, "run", "sudo ls").stderr
+        assert json.loads(cli(path, "run", "--json", "seq 100").stdout)["stdout_omitted"] == 282
+        done = cli(path, "run", "-s", "own", "--cwd", "/usr", "--deny", "su", "--", "echo $PWD $A $B")
+        assert done.stdout == b"/usr daemon daemon\n"
+        assert b"'su' is denied" in cli(path, "run", "-s", "own", "su").stderr
+    finally:
+        cli(path, "stop")
+    done = cli(path, "serve", "-C", "/nowhere")
+    assert (done.returncode, done.stderr) == (125, b"shellsession: -C '/nowhere' is not a directory\n")
+
+
+@pytest.mark.parametrize(("answer", "status"), [("y", "0"), ("n", "125"), ("", "125")])
+def test_run_asks_at_the_terminal(daemon: Daemon, agent: str, tmp_path: Path, answer: str, status: str) -> None:
+    words = [
+        sys.executable,
+        "-m",
+        "shellsession",
+        "run",
+        "-s",
+        agent,
+        "--cwd",
+        str(tmp_path),
+        "--confirm",
+        "--allow",
+        "ls",
+    ]
+    person = pexpect.spawn(
+        "bash",
+        ["-c", f"{shlex.join(words)} -- 'touch made; ls' >/dev/null </dev/null; echo status $?"],
+        env=environment(daemon.socket, {}),
+        timeout=PATIENCE,
+        encoding="utf-8",
+        dimensions=(24, 300),
+    )
+    person.expect_exact(f"is to run in {tmp_path}:\r\n  touch made; ls\r\nrun it? [y/N] ")
+    person.sendline(answer)
+    person.expect_exact(f"status {status}")
+    person.expect_exact(pexpect.EOF)
+    assert (tmp_path / "made").exists() is (status == "0")
+    assert cli(daemon.socket, "run", "-s", agent, "--confirm", "--allow", "true", "true").returncode == 0
+
+
+def test_run_cannot_ask_without_a_terminal(daemon: Daemon, agent: str) -> None:
+    done = cli(daemon.socket, "run", "-s", agent, "--confirm", "true")
+    assert (done.returncode, done.stdout) == (125, b"")
+    assert done.stderr == b"shellsession: --confirm asks at the terminal, and this process has none: nothing was run\n"
