@@ -6,7 +6,6 @@ Nothing here touches the system. What must be known about the machine comes in a
 from __future__ import annotations
 
 import fnmatch
-import os
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -124,7 +123,7 @@ def _paths(name: str, given: object) -> Iterator[str]:
         if not (path := path_text(one)):
             raise InvalidRequest(f"sandbox.{name}: {one!r} is not the path of a file or directory (str)")
         to_bytes(f"sandbox.{name}", path)
-        yield path if path.startswith(("/", "~")) else os.path.join(os.getcwd(), path)
+        yield path if path.startswith(("/", "~")) else posixpath.abspath(path)
 
 
 def _patterns(given: object) -> Iterator[str]:

@@ -29,6 +29,7 @@ from .models import (
 )
 from .paging import Query, Range, query_for
 from .patterns import compiled
+from .redact import Redact, masker
 from .text import MAX_CHARS, decoded
 
 Seconds = float | None | EllipsisType
@@ -294,6 +295,7 @@ class ThreadSession(_Streaming[R, Output]):
         bytes: Range | None = None,
         grep: str | None = None,
         max_chars: int = MAX_CHARS,
+        redact: Redact = False,
     ) -> str:
         """Return a part of a command's output as text of at most ``max_chars`` characters.
 
@@ -303,13 +305,14 @@ class ThreadSession(_Streaming[R, Output]):
         * ``lines``: the lines from the first to the last, counted from 1. ``(200, None)`` goes to the end.
         * ``grep``: only the lines that match a regular expression of Python, each as ``number:line``.
         * ``bytes``: the bytes from the first up to the last, counted from 0, and without the last.
+        * ``redact``: show ``***`` for secrets; see ``Session``. Lines and bytes are then those of the masked text.
 
         Lines are as ``Result.for_model`` shows them, without escape sequences; bytes are decoded unchanged. Without
         all three, the text begins with the first line. If it ends early, a mark names the call that goes on.
 
         Raises NoSuchOutput, which names the ids that are kept, and InvalidRequest.
         """
-        return self._page(query_for(id, stream, lines, bytes, grep, max_chars))
+        return self._page(query_for(id, stream, lines, bytes, grep, max_chars, masker(redact)))
 
     def _page(self, query: Query) -> str:
         raise NotImplementedError

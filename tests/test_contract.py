@@ -158,7 +158,7 @@ def test_the_marks_of_the_pages_lead_through_the_whole_output(sh: Session, by: s
         shown = sh.read_output(result.id, max_chars=500, **cast(Any, part))
         assert len(shown) <= 500
         text, _, mark = shown.partition("[... more follows")
-        found = re.search(rf"{by}=\((\d+), \d+\)\) shows the next \.\.\.\]$", mark)
+        found = re.search(rf"{by}=\((\d+), None\)\) shows the next \.\.\.\]$", mark)
         read, part = read + text, {by: (int(found[1]), None)} if found else {}
     assert read == "".join(f"ä€{number}\n" for number in range(1, 3001))
 

@@ -82,6 +82,9 @@ def test_for_model_redacts_and_the_result_is_exact(sh: Session) -> None:
     assert result.stdout == f"{_TOKEN} pin-42 pin\n"
     assert result.for_model(redact=sh.redact) == "*** *** pin"
     assert result.for_model() == f"{_TOKEN} pin-42 pin"
+    assert sh.read_output(result.id, redact=sh.redact) == "*** *** pin\n"
+    assert sh.read_output(result.id, grep="pin-[0-9]", redact=sh.redact) == ""
+    assert sh.read_output(result.id) == result.stdout
 
 
 def test_nothing_beside_the_output_shows_a_secret(sh: Session, caplog: pytest.LogCaptureFixture) -> None:

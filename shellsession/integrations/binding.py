@@ -22,6 +22,7 @@ from ..daemon.client.session import RemoteSession
 from ..engine.io.loop import to_its_end
 from ..errors import IN_CALLBACK, InvalidRequest, NotRunning, SessionBusy, ShellSessionError
 from ..models import Result, State, command_bytes
+from ..paging import Query
 from ..session import Session
 from ..signatures import Command
 from .threads import until_ended
@@ -53,11 +54,11 @@ class AwaitedSession(Protocol):
     def jobs(self) -> Callable[..., Sequence[Any]]: ...
     @property
     def run(self) -> Callable[..., Awaitable[Result]]: ...
-    def wait(self, timeout: float, /) -> Awaitable[Result]: ...
+    @property
+    def wait(self) -> Callable[..., Awaitable[Result]]: ...
     @property
     def send(self) -> Callable[..., Awaitable[Result]]: ...
-    @property
-    def read_output(self) -> Callable[..., Awaitable[str]]: ...
+    def _page(self, query: Query, /) -> Awaitable[str]: ...  # as ``read_output``
     def interrupt(self) -> Awaitable[Result]: ...
     def _interrupt(self, command: Any, /) -> Awaitable[Result]: ...  # only that one; raises NotRunning
     def restart(self) -> Awaitable[None]: ...
@@ -110,8 +111,8 @@ class ThreadedSession:
         work = in_own_thread(cancel.run, self._session, command_bytes(command), options, token)
         return await until_ended(work, token.cancel)
 
-    async def wait(self, timeout: float) -> Result:
-        return await self._follow(self._session.wait, timeout)
+    async def wait(self, timeout: float, **options: Any) -> Result:
+        return await self._follow(partial(self._session.wait, **options), timeout)
 
     async def send(self, text: str, timeout: float, keys: Sequence[str] = ()) -> Result:
         return await self._follow(partial(self._session.send, keys=keys), text, timeout)
@@ -128,8 +129,8 @@ class ThreadedSession:
         with suppress(ShellSessionError):
             self._session._interrupt(handed)
 
-    async def read_output(self, *arguments: Any, **options: Any) -> str:
-        return await to_its_end(in_own_thread(partial(self._session.read_output, *arguments, **options)))
+    async def _page(self, query: Query) -> str:
+        return await to_its_end(in_own_thread(self._session._page, query))
 
     async def interrupt(self) -> Result:
         return await to_its_end(in_own_thread(self._session.interrupt))

@@ -100,7 +100,7 @@ def test_a_relative_path_starts_at_the_present_directory(tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     sandbox = Sandbox(write=["."], hide=["x"])
     monkeypatch.chdir("/")
-    assert sandbox.paths == ((f"{tmp_path}/.",), (f"{tmp_path}/x",))
+    assert sandbox.paths == ((str(tmp_path),), (f"{tmp_path}/x",))
 
 
 @pytest.mark.parametrize("sandbox", [True, {}, "yes", Sandbox])

@@ -79,10 +79,13 @@ class SessionJob(AnyJob):
         tag: int,
         family: Family,
         number: int,
-        exit_code_of: Callable[[SessionJob], int | None],
+        exit_code_of: Callable[[SessionJob], object],
         before: Sequence[tuple[bytes, int, int]] = (),
     ) -> None:
-        """``exit_code_of``: asks bash. ``before``: the streams of the call itself, as ``Capture.peek`` returns them."""
+        """``exit_code_of``: asks bash, and sets ``known_exit_code``.
+
+        ``before``: the streams of the call itself, as ``Capture.peek`` returns them.
+        """
         self.command = command
         self.tag = tag  # of all its processes; 0 if processes of other calls have it too
         self.family = family
@@ -92,7 +95,7 @@ class SessionJob(AnyJob):
         # The pid by which to ask bash for the exit status, another one in a sandbox. 0: bash is not to be asked.
         self.bash_pid = 0 if not pids else proc.inner_pid(pids[-1]) if family.is_confined else pids[-1]
         self._before = b"".join(data[-_BEFORE:] for data, _, _ in before)
-        self._exit_code: int | None = None
+        self.known_exit_code: int | None = None
         self._exit_code_of = exit_code_of
         self._released = False
         self._started = {pid: proc.start_time(pid) for pid in pids}
@@ -161,9 +164,9 @@ class SessionJob(AnyJob):
 
     @property
     def exit_code(self) -> int | None:
-        if self._exit_code is None and self.bash_pid and not self.running:
-            self._exit_code = self._exit_code_of(self)
-        return self._exit_code
+        if self.known_exit_code is None and not self.running:
+            self._exit_code_of(self)
+        return self.known_exit_code
 
     def is_there(self, pid: int) -> bool:
         """Return whether that process of the call, or its zombie, is there, and no later one with its pid."""

@@ -58,7 +58,7 @@ class Core:
         self.jobs_made = 0
         self.job_kind: type[SessionJob] = ThreadJob
         # Asks bash, if the session is idle; see ``Engine.exit_code``.
-        self.exit_code_of: Callable[[SessionJob], int | None] = lambda job: None
+        self.exit_code_of: Callable[[SessionJob], object] = lambda job: None
         self.observers = Observers()
         self.closed = False
         self.expired = False  # it was closed, or is about to be, because nothing has run in it for too long
