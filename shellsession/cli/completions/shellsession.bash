@@ -23,8 +23,8 @@ _shellsession() {
     'ls '*) if [[ $word == -* ]]; then choices='-h --help --names --json --socket'; else choices=''; fi ;;
     'send --keys' | 'send --timeout' | 'send --socket') choices='' ;;
     'send '*) if [[ $word == -* ]]; then choices='-h --help -n --keys --timeout --json --socket'; else choices='AGENTS'; fi ;;
-    'wait --timeout' | 'wait --socket') choices='' ;;
-    'wait '*) if [[ $word == -* ]]; then choices='-h --help --timeout --json --socket'; else choices='AGENTS'; fi ;;
+    'wait --until' | 'wait --timeout' | 'wait --socket') choices='' ;;
+    'wait '*) if [[ $word == -* ]]; then choices='-h --help --until --timeout --json --socket'; else choices='AGENTS'; fi ;;
     'interrupt --socket') choices='' ;;
     'interrupt '*) if [[ $word == -* ]]; then choices='-h --help --json --socket'; else choices='AGENTS'; fi ;;
     'jobs --until' | 'jobs --timeout' | 'jobs --socket') choices='' ;;
