@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict, get_type_hin
 from pydantic import Field, create_model
 
 from ..async_session import Turns, permitted
+from ..contracts.cancel import in_own_thread
 from ..contracts.contract import BadCall, Input, tool_definition
 from ..daemon.client import admin
 from ..daemon.client.async_session import AsyncRemoteSession
@@ -59,9 +60,10 @@ from ..models import (
     to_bytes,
 )
 from ..options import check_policy
-from ..paging import check_chars, query_for
+from ..paging import check_chars, page, query_for, whole
 from ..text import MAX_CHARS, clean, ending, fitted, left_running, report
 from .binding import AwaitedSession, Reopen, awaited_session
+from .search import search
 
 if TYPE_CHECKING:
     from ..engine.verbs.call import Call
@@ -449,9 +451,11 @@ class Toolbox:
             query = query_for(id, stream, lines, bytes, grep, self._max_chars)
             while True:
                 secrets = self._session._secrets
-                text = await self._session._page(query if secrets is None else query._replace(mask=secrets.mask))
+                masked = query if secrets is None else query._replace(mask=secrets.mask)
+                found = await self._session._page(masked, page if grep is None else whole)
                 if secrets is self._session._secrets:  # a client of a daemon knows them once it is connected
-                    return text or _NOTHING
+                    break
+            return (found if grep is None else await to_its_end(in_own_thread(search, query, found))) or _NOTHING
         except ShellSessionError as error:
             self._reword(error)
             raise

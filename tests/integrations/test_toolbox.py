@@ -164,6 +164,21 @@ def test_what_is_not_shown_can_be_read() -> None:
     asyncio.run(main())
 
 
+def test_a_pattern_that_backtracks_without_end_holds_up_nobody() -> None:
+    async def main() -> None:
+        async with AsyncSession() as session:
+            tools = Toolbox(session)
+            await tools.bash("printf %040000d 0; echo; echo last")
+            search = asyncio.create_task(tools.call("read_output", {"id": "c1", "grep": "(0+)+$b"}))
+            await tools.bash("true")
+            assert not search.done()
+            with pytest.raises(InvalidRequest, match=r"'\(0\+\)\+\$b' takes too long: simplify the pattern"):
+                await search
+            assert await tools.call("read_output", {"id": "c1", "grep": "^l"}) == "2:last\n"
+
+    asyncio.run(main())
+
+
 def test_wait_returns_once_the_command_has_printed_a_text() -> None:
     async def main() -> None:
         with Session(timeout=20) as threaded:
