@@ -55,7 +55,6 @@ from ..models import (
     Result,
     Stream,
     check_seconds,
-    masked_streams,
     streams_of,
     to_bytes,
 )
@@ -101,7 +100,7 @@ def describe(
     if secrets is None:
         streams = streams_of(result)
     else:
-        streams, notes = masked_streams(result, secrets.mask), [*map(secrets.mask, notes)]
+        streams, notes = secrets.streams(result), [*map(secrets.mask, notes)]
     return report(streams, notes, limit, id=result.id if jobs and result.output_kept else "")
 
 

@@ -11,7 +11,17 @@ from typing import Any
 import pytest
 from system import wait_until
 
-from shellsession import Agents, AsyncSession, InvalidRequest, NotRunning, Session, SessionBusy, ShellSessionError
+from shellsession import (
+    Agents,
+    AsyncSession,
+    InvalidRequest,
+    Limits,
+    NotRunning,
+    Policy,
+    Session,
+    SessionBusy,
+    ShellSessionError,
+)
 from shellsession.integrations.toolbox import PROGRESS, Toolbox, describe
 from shellsession.models import Result
 
@@ -210,6 +220,16 @@ def test_a_page_shows_no_secret() -> None:
             assert "1" in await few.read_output("c1", bytes=[4900, None])
 
     asyncio.run(main())
+
+
+def test_what_a_cut_left_of_a_secret_is_masked() -> None:
+    secret = "a-very-long-secret-0123456789"
+    options: Any = {"policy": Policy(mask_secrets=True), "extra_env": {"API_TOKEN": secret}}
+    with Session(limits=Limits(max_output=1600), **options) as sh:
+        result = sh.run("printf %600s; printf $API_TOKEN%.0s {1..400}")
+        assert secret[-8:] in result.stdout
+        said = describe([result], 400, secrets=sh._secrets)
+    assert re.fullmatch(r" +\[\.\.\. .* \.\.\.\]\*+", said)
 
 
 @pytest.mark.parametrize("setting", ["patience", "timeout", "tick"])
