@@ -23,7 +23,7 @@ def own_parser() -> argparse.ArgumentParser:
     parser = arguments.parser("wait", "[OPTIONS] AGENT", _DESCRIPTION, EXAMPLES)
     arguments.add_timeout(parser, "wait")
     arguments.add_json(parser, "print the whole result as one JSON object")
-    arguments.add_socket(parser)
+    arguments.add_place(parser)
     arguments.add_agent(parser)
     return parser
 
