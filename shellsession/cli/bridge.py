@@ -22,7 +22,8 @@ from ..models import VERSION
 from . import arguments
 
 EXAMPLES: Final = (
-    ("shellsession run --via 'ssh box' -- hostname", "starts `shellsession bridge` on box, and runs hostname there"),
+    ("shellsession bridge </dev/null | cat", "a check by hand: it prints its greeting, and ends"),
+    ("shellsession bridge --socket /run/ci/socket </dev/null | cat", "the same for another daemon"),
 )
 _DESCRIPTION: Final = """\
 Carry the connections of a client elsewhere to this user's daemon, over stdin and stdout, until stdin is closed. The
