@@ -37,7 +37,7 @@ LOOK: Final = b"\0"
 FIND: Final = b"\1"
 START: Final = b"\2"
 # Bytes that may be under way in one direction of a stream.
-WINDOW: Final = 1 << 20
+WINDOW: Final = 1 << 18
 PAYLOAD_MAX: Final = 1 << 16
 
 _MAGIC: Final = b"shellsession-bridge "
