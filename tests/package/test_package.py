@@ -56,7 +56,7 @@ def test_the_source_distribution_holds_no_half_of_the_tests() -> None:
         tops = {name.split("/")[1] for name in archive.getnames() if "/" in name}
     pages = {"CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md", "SECURITY.md"}
     built = {"MANIFEST.in", "PKG-INFO", "pyproject.toml", "setup.cfg", "shellsession.egg-info"}
-    assert tops == {*pages, *built, "share", "shellsession"}
+    assert tops == {*pages, *built, "docs", "shellsession"}
 
 
 def test_the_metadata_is_complete_and_names_no_address() -> None:
