@@ -51,33 +51,12 @@ if TYPE_CHECKING:
     from .sandbox import Sandbox
     from .session import Session
 
+# All other names are of ``errors``.
 _HOMES = {
     "daemon.client.session": ("RemoteSession", "connect"),
     "daemon.client.async_session": ("AsyncRemoteSession", "aconnect"),
     "agents": ("AgentInfo", "Agents", "AsyncAgents"),
     "engine.io.jobs": ("AsyncJob", "Job"),
-    "errors": (
-        "AlreadyOpen",
-        "ContractError",
-        "DaemonUnavailable",
-        "InvalidRequest",
-        "LimitReached",
-        "NoSuchAgent",
-        "NoSuchOutput",
-        "NotRunning",
-        "OutcomeUnknown",
-        "PolicyRefused",
-        "ProtocolError",
-        "ResultExpired",
-        "SandboxUnavailable",
-        "SessionBusy",
-        "SessionClosed",
-        "ShellSessionError",
-        "ShellUnavailable",
-        "StartupFailed",
-        "TooManySessions",
-        "VersionMismatch",
-    ),
     "models": ("TTY", "CommandError", "CommandFailed", "CommandTimeout", "Limits", "Result"),
     "policy.rules": ("Policy",),
     "sandbox": ("Sandbox",),
@@ -129,13 +108,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    from importlib import import_module
+    if name in __all__:
+        from importlib import import_module
 
-    for home, names in _HOMES.items():
-        if name in names:
-            value = getattr(import_module(f".{home}", __name__), name)
-            globals()[name] = value
-            return value
+        home = next((home for home, names in _HOMES.items() if name in names), "errors")
+        globals()[name] = value = getattr(import_module(f".{home}", __name__), name)
+        return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -195,12 +195,13 @@ async def permitted(policy: Policy, request: Request, cwd: str) -> Request:
     if verdict.question and policy.confirm is not None:
         import asyncio
 
-        from .policy.rules import UNCONFIRMED, refused, yes
+        from .policy.rules import UNCONFIRMED, place_of, refused, yes
 
+        place = place_of(request, cwd)
         try:
             async with asyncio.timeout(policy.confirm_timeout):
                 # In a thread: a person may take long to answer. A coroutine function only makes its coroutine there.
-                answer = await asyncio.to_thread(policy.confirm, verdict.question, "", cwd)
+                answer = await asyncio.to_thread(policy.confirm, verdict.question, "", place)
                 answer = await answer if isinstance(answer, Awaitable) else answer
         except TimeoutError:
             raise refused(f"it was not confirmed within {policy.confirm_timeout} s") from None
@@ -332,7 +333,7 @@ class AsyncSession(Base, LoopSession[Request]):
         return turns.loop if turns is not None and turns.taken and turns.loop.is_running() else None
 
     async def open(self) -> Self:
-        """Start bash now, rather than at the first command. Raises ShellUnavailable."""
+        """As ``Session.open``."""
         await self._start(lambda: self._mine().open())
         return self
 
@@ -387,20 +388,7 @@ class AsyncSession(Base, LoopSession[Request]):
                     await self._do(engine.drop(call))
 
     async def wait(self, timeout: Seconds = ..., *, idle_timeout: Seconds = ..., until: str | None = None) -> Result:
-        """Wait until the running command ends or waits for input, or until ``timeout`` seconds have passed.
-
-        The default is the session's ``timeout``; None is no limit. The Result has the output since the previous one.
-
-        * ``idle_timeout``: also return when the command has printed nothing for so many seconds (``outcome="idle"``).
-          The default is what the command was run with; None is no limit.
-        * ``until``: also return when the output matches this regular expression (``outcome="running"``). The search
-          begins where the command began, or behind the last match, and covers the last 256 KiB of both streams.
-
-        The ``timeout`` ends only the waiting, not the command. Cancelling the task ends the command.
-
-        If another task is in ``run`` or ``wait`` for the command, both tasks get its result. Raises NotRunning if no
-        command runs.
-        """
+        """As ``Session.wait``, for tasks. Cancelling the task ends the command."""
         engine, moment = self._mine(), self._until(timeout)
         check_idle(idle_timeout)
         pattern = pattern_of(until)
@@ -409,10 +397,7 @@ class AsyncSession(Base, LoopSession[Request]):
         return await self._result_of(engine.wait(moment, idle_timeout, pattern), moment)
 
     async def poll(self) -> Result:
-        """Return what the running command has printed since the previous result, without waiting.
-
-        Raises NotRunning if no command runs.
-        """
+        """As ``Session.poll``."""
         engine = self._mine()
         if (shared := await self._join_running(time.monotonic() + LOOK_PATIENCE)) is not None:
             return shared
@@ -421,13 +406,7 @@ class AsyncSession(Base, LoopSession[Request]):
     async def send(
         self, text: Text = "", timeout: Seconds = ..., *, keys: Sequence[str] = (), idle_timeout: Seconds = ...
     ) -> Result:
-        """Type into the running command's terminal (Enter is \"\\n\"), then wait on the command as ``wait`` does.
-
-        ``keys``: keys by name to type after the text, as tmux names them: ``["C-c", "Up", "Enter", "F1"]``.
-
-        Raises InvalidRequest if the command was not run with ``stdin=TTY``, and NotRunning if no command runs. Raises
-        SessionBusy if another task runs the command, and it was not handed back within ``timeout`` seconds.
-        """
+        """As ``Session.send``, for tasks."""
         engine, data, until = self._mine(), to_bytes("text", text), self._until(timeout)
         check_idle(idle_timeout)
         names = check_keys(keys)
@@ -435,22 +414,13 @@ class AsyncSession(Base, LoopSession[Request]):
         return await self._result_of(engine.send(engine.typed(data, names), until, idle_timeout), until)
 
     async def type(self, text: Text) -> None:
-        """Type into the running command's terminal like ``send``, without waiting afterwards; for use with ``expect``.
-
-        A terminal holds about 4 KiB. Longer text waits until the command reads it, up to the session's ``timeout``.
-        """
+        """As ``Session.type``."""
         engine, data, until = self._mine(), to_bytes("text", text), self._until(...)
         await self._await_turn(until)
         await self._do(engine.type(data, until))
 
     async def interrupt(self) -> Result:
-        """End the running command and everything that it started, and keep the shell. A time limit does the same.
-
-        If the command has ended by itself since its last result, the Result says so (``outcome="exited"``). Another
-        task may be in ``run`` or ``wait`` for the command; both tasks then get the same Result.
-
-        Raises NotRunning if no command runs.
-        """
+        """As ``Session.interrupt``, for tasks."""
         engine = self._mine()
         meant = engine.current
         if (shared := await self._join_running(None, lambda: engine.request_interrupt(meant))) is not None:
@@ -522,11 +492,7 @@ class AsyncSession(Base, LoopSession[Request]):
         return None
 
     async def restart(self) -> None:
-        """Start a new bash in the first directory and environment, and run the startup commands again.
-
-        What runs is ended first; if another task runs a command, its call returns with ``outcome="shell_exited"``.
-        Calls that have not begun yet run in the new bash. Raises ShellUnavailable and SessionClosed.
-        """
+        """As ``Session.restart``, for tasks."""
         self._refuse_callbacks()
         engine = self._mine()
         engine.refuse_restart()
@@ -534,10 +500,7 @@ class AsyncSession(Base, LoopSession[Request]):
         await self._start(engine.restart, first=True)  # calls that wait for the lock run in the new bash
 
     async def close(self) -> None:
-        """End the session and every process that it has started, even if the task is cancelled meanwhile.
-
-        If another task runs a command, its call returns with ``outcome="shell_exited"``. A second close does nothing.
-        """
+        """As ``Session.close``, for tasks. It does all of this even if the task is cancelled meanwhile."""
         if self._owner == os.getpid():
             self._kill_running(CLOSED)
             self._engine.closed = True  # refuse the calls that wait for the lock

@@ -6,10 +6,11 @@ Law: bad arguments are refused here, before anything runs.
 from __future__ import annotations
 
 import os
+import threading
 import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from .engine.io.loop import LoopWaiter
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 
 # How many seconds ``poll`` waits for another thread or task that is in a verb.
 LOOK_PATIENCE = 0.02
+# How many seconds a thread waits for another one that asks for an exit status.
+_ASK_PATIENCE = 2.0
 CALLBACK_RUNS = "its `on_output` callback has not returned yet: what the command prints comes with a later result"
 _ELSEWHERE = "another thread, task or client waits on the command, and gets what it prints"
 
@@ -142,8 +145,9 @@ class Base(AnySession[Request]):
         self._waiters: list[Waiter | LoopWaiter] = []
         weakref.finalize(self, _end, self._engine, self._owner)
         # Weakly, as for the finalizer: the engine must not keep the session alive.
-        ask = weakref.WeakMethod(self._exit_code_of)
+        ask = weakref.WeakMethod(self._learn_exit_code)
         self._engine.exit_code_of = lambda job: None if (method := ask()) is None else method(job)
+        self._asking = threading.Lock()  # held while bash is asked for an exit status
         self._prepare()
 
     def _prepare(self) -> None:
@@ -260,13 +264,7 @@ class Base(AnySession[Request]):
             while self._waiters:  # if the command runs on, the result is None, and each waiter runs its own verb
                 self._waiters.pop().notify(None if attended is None else attended.delivery.result)
             if attended is not None and (ended := attended.delivery.result) is not None and engine.observers.wanted:
-                engine.observers.ended(attended.request.command, ended, self._masking)
-
-    def _masking(self) -> Secrets:
-        """Return what observers of commands do not get."""
-        from .policy.secrets import Secrets
-
-        return self._secrets or Secrets(self._engine.environment())
+                engine.observers.ended(attended.request.command, ended, partial(engine.known_secrets, logged=True))
 
     def _observe(self, observer: Observer) -> None:
         """Call ``observer`` for each command that ends from now on, in the thread or task that gets the result."""
@@ -321,6 +319,15 @@ class Base(AnySession[Request]):
         if self.closed and not released:
             return []
         return [job for job in self._mine().jobs if job.released is released]
+
+    def _learn_exit_code(self, job: SessionJob) -> None:
+        """Ask bash for the exit status of a job that has ended. A second thread waits for the answer of the first."""
+        if self._asking.acquire(timeout=_ASK_PATIENCE):
+            try:
+                if job.known_exit_code is None and job.bash_pid:
+                    job.known_exit_code = self._exit_code_of(job)
+            finally:
+                self._asking.release()
 
     def _exit_code_of(self, job: SessionJob) -> int | None:
         """Ask bash for the exit status of a job that has ended. None if the session is in use now."""

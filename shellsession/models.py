@@ -438,7 +438,7 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
             notes.append(f"all of the output: {', '.join(files)}")
         if (mask := masker(redact)) is None:
             return report(streams_of(self), notes, max_chars, clean, self.id if self.output_kept else "")
-        return report(masked_streams(self, mask, clean), notes, max_chars, clean)
+        return report(masked_streams(self, mask, clean), [*map(mask, notes)], max_chars, clean)
 
     def __str__(self) -> str:
         """Return ``for_model()``."""

@@ -1,16 +1,18 @@
 """Long output by pages: some lines of it, some bytes, or the lines that match a pattern, as text of limited length.
 
 Pure. ``page`` yields which bytes of the stream it needs next, and is sent a ``Piece`` with them. It never holds more of
-the stream than it shows, or one line.
+the stream than it shows, or one line. With a mask it reads the whole stream first: a secret may have several lines.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
+import shlex
+from collections.abc import Callable, Generator
 from typing import Final, NamedTuple
 
 from .errors import InvalidRequest
+from .patterns import compiled
 from .text import MAX_CHARS, call_for, grouped, text_of, unfinished
 
 Range = tuple[int, int | None]
@@ -20,10 +22,17 @@ PIECE: Final = 1 << 18
 _LONGEST_LINE: Final = 1 << 20
 # A longer line that matches is shown around the match, in so many characters.
 _WINDOW: Final = 1000
+# The least limit of a text: a mark and some output fit into it.
+LEAST_CHARS: Final = 200
+# The first number of a call is counted with so many digits, so that a mark has the same form on each page.
+_DIGITS: Final = 10
 
 
 class Query(NamedTuple):
-    """What ``read_output`` is asked for. ``verb``: the start of a command line that shows more; "" for Python."""
+    """What ``read_output`` is asked for.
+
+    ``verb``: the start of a command line that shows more; "" for Python. ``mask``: replaces secrets in the stream.
+    """
 
     id: str
     stream: str
@@ -32,13 +41,20 @@ class Query(NamedTuple):
     grep: re.Pattern[str] | None
     max_chars: int
     verb: str = ""
+    mask: Callable[[str], str] | None = None
 
-    def more(self, id: str, name: str, first: int, last: int | None) -> str:
-        """Return the call that shows more: the lines or bytes from ``first`` to ``last``."""
+    def call(self, id: str, name: str, first: int, last: int | None, search: bool = False) -> tuple[str, str]:
+        """Return the call that shows the lines or bytes from ``first`` to ``last``, and only what differs in it.
+
+        ``search``: of these lines, those that match.
+        """
+        pattern = "" if self.grep is None or not search else self.grep.pattern
         if self.verb:
             stream = "" if self.stream == "stdout" else f" --stream {self.stream}"
-            return f"{self.verb} {id}{stream} --{name} {first}:{'' if last is None else last}"
-        return call_for(id, self.stream, f"{name}=({first}, {last})")
+            part = f"--{name} {first}:{'' if last is None else last}"
+            return f"{self.verb} {id}{stream} {part}{f' --grep {shlex.quote(pattern)}' if pattern else ''}", part
+        part = f"{name}=({first}, {last})"
+        return call_for(id, self.stream, f"{part}, grep={pattern!r}" if pattern else part), part
 
 
 class Piece(NamedTuple):
@@ -54,9 +70,9 @@ Pages = Generator[tuple[int, int], Piece, str]
 
 
 def check_chars(max_chars: object) -> None:
-    """Raise InvalidRequest for a ``max_chars`` that is no length of a text."""
-    if isinstance(max_chars, bool) or not isinstance(max_chars, int) or max_chars < 1:
-        raise InvalidRequest(f"max_chars is a number of characters, 1 or more, not {max_chars!r:.100}")
+    """Raise InvalidRequest for a ``max_chars`` that is no length of a text, or leaves no room for output."""
+    if isinstance(max_chars, bool) or not isinstance(max_chars, int) or max_chars < LEAST_CHARS:
+        raise InvalidRequest(f"max_chars is a number of characters, {LEAST_CHARS} or more, not {max_chars!r:.100}")
 
 
 def query_for(
@@ -66,6 +82,7 @@ def query_for(
     bytes: object = None,
     grep: object = None,
     max_chars: int = MAX_CHARS,
+    mask: Callable[[str], str] | None = None,
 ) -> Query:
     """Return the checked arguments of ``read_output``. Raises InvalidRequest."""
     if not isinstance(id, str):
@@ -75,14 +92,8 @@ def query_for(
     if bytes is not None and (lines is not None or grep is not None):
         raise InvalidRequest("bytes= names a part of the stream by itself: leave out lines= and grep=")
     check_chars(max_chars)
-    pattern = None
-    if grep is not None:
-        try:
-            pattern = re.compile(grep)  # type: ignore[call-overload]  # what is not text raises TypeError
-            pattern.search("")
-        except (re.error, TypeError, OverflowError, RecursionError) as error:
-            raise InvalidRequest(f"grep is a regular expression (str), not {grep!r:.100}: {error}") from None
-    return Query(id, str(stream), _range("lines", lines, 1), _range("bytes", bytes, 0), pattern, max_chars)
+    pattern = None if grep is None else compiled("grep", grep)
+    return Query(id, str(stream), _range("lines", lines, 1), _range("bytes", bytes, 0), pattern, max_chars, "", mask)
 
 
 def _range(name: str, value: object, least: int) -> Range | None:
@@ -95,13 +106,24 @@ def _range(name: str, value: object, least: int) -> Range | None:
     raise InvalidRequest(f"{name} is (first, last), from {least} on, with None for the end; not {value!r:.100}")
 
 
+class _Line(NamedTuple):
+    """A line of a page. ``is_cut``: only what is around its match."""
+
+    number: int
+    text: str
+    is_cut: bool = False
+
+
 def page(query: Query) -> Pages:
     """Return the text for a query. It has at most ``max_chars`` characters, and a mark names the call that goes on."""
+    if query.mask is not None:
+        return (yield from _masked(query, query.mask))
     if query.bytes is not None:
         return (yield from _bytes(query, *query.bytes))
     first, last = query.lines or (1, None)
     number, at, rest = 1, 0, b""  # the line that comes next, and where ``rest``, its beginning, was
-    shown, size, start = list[tuple[int, str]](), 0, 0  # ``start``: where the first line shown begins
+    shown, size, start = list[_Line](), 0, 0  # ``start``: where the first line shown begins
+    is_whole = True  # the next part of the text begins a line
     while True:
         piece = yield at + len(rest), PIECE
         data = rest + piece.data
@@ -114,18 +136,40 @@ def page(query: Query) -> Pages:
         start = start if shown else at + len(block) - len(wanted)
         for line in _split(text_of(wanted)):
             if last is not None and number > last:
-                return "".join(text for _, text in shown)
-            if entry := line if query.grep is None else _match(query.grep, number, line):
-                shown.append((number, entry))
-                if (size := size + len(entry)) > query.max_chars:
+                return _fit(query, shown, piece)
+            is_known = query.grep is not None and shown and shown[-1].number == number  # by an earlier part of it
+            if not is_known and (entry := _entry(query, number, line, is_whole)):
+                shown.append(entry)
+                if (size := size + len(entry.text)) > query.max_chars:
                     return _fit(query, shown, piece) or (yield from _bytes(query, start, None))
-            number += line.endswith("\n")
+            is_whole = line.endswith("\n")
+            number += is_whole
         at += len(block)
         if is_end:
             break
     if lost := _lost(piece):
-        shown.append((number, lost))
+        shown.append(_Line(number + 1, lost))
     return _fit(query, shown, piece) or ((yield from _bytes(query, start, None)) if size else "")
+
+
+def _masked(query: Query, mask: Callable[[str], str]) -> Pages:
+    """Return the text for a query about the masked stream: its lines and bytes are those of the text after the mask."""
+    whole = bytearray()
+    while True:
+        piece = yield len(whole), PIECE
+        whole += piece.data
+        if not piece.data or len(whole) >= piece.kept:
+            break
+    data = mask(text_of(bytes(whole))).encode("utf-8", "replace")
+    size = len(data) + piece.size - piece.kept
+    pages = page(query._replace(mask=None))
+    begin, most = next(pages)
+    try:
+        while True:
+            begin, most = pages.send(Piece(piece.id, data[begin : begin + most], len(data), size))
+    except StopIteration as end:
+        text: str = end.value
+        return text
 
 
 def _split(text: str) -> list[str]:
@@ -134,37 +178,63 @@ def _split(text: str) -> list[str]:
     return [line + "\n" for line in lines] + [last] * bool(last)
 
 
-def _match(pattern: re.Pattern[str], number: int, line: str) -> str:
-    """Return a line that matches as ``grep -n`` shows it, or "". Of a long line only what is around the match."""
-    line = line.removesuffix("\n")
-    if (found := pattern.search(line)) is None:
-        return ""
-    begin = max(0, min(found.start() - _WINDOW // 4, len(line) - _WINDOW))
-    end = begin + _WINDOW
-    return f"{number}:{'[...]' * (begin > 0)}{line[begin:end]}{'[...]' * (end < len(line))}\n"
+def _entry(query: Query, number: int, line: str, is_whole: bool) -> _Line | None:
+    """Return a line as a page shows it, as ``grep -n`` does if there is a pattern; None if it does not match.
 
-
-def _fit(query: Query, shown: list[tuple[int, str]], piece: Piece) -> str:
-    """Return what is to be shown, or as much of it as fits, with a mark that names the call for the rest.
-
-    Returns "" if not even the first line fits. Of a single line that matches, the beginning is shown.
+    Of a long line that matches, only what is around the match. ``is_whole``: the text begins with the line.
     """
-    room, size = query.max_chars, sum(len(text) for _, text in shown)
-    mark = ""
-    while shown and size + len(mark) > room:
-        number, text = shown.pop()
-        size -= len(text)
-        if not shown and query.grep is None:
-            return ""
-        if not shown:
-            mark = _mark(query, piece, "lines", number + 1, None)
-            return text[: max(0, room - len(mark))] + mark[:room]
+    if query.grep is None:
+        return _Line(number, line)
+    text = line.removesuffix("\n")
+    if (found := query.grep.search(text)) is None:
+        return None
+    size = min(_WINDOW, query.max_chars // 2 - 40)  # the other half is for the mark
+    begin = max(0, min(found.start() - size // 4, len(text) - size))
+    end = min(len(text), begin + size)
+    head = "[...]" if begin or not is_whole else ""
+    tail = "[...]" if end < len(text) else ""
+    return _Line(number, f"{number}:{head}{text[begin:end]}{tail}\n", bool(head or tail))
+
+
+def _fit(query: Query, shown: list[_Line], piece: Piece) -> str:
+    """Return what is to be shown, or as much of it as fits, with a mark that names the calls for the rest.
+
+    Returns "" if not even the first line fits. One that matches always does.
+    """
+    size, next_line = sum(len(line.text) for line in shown), 0
+    while shown:
+        mark = _line_mark(query, piece, shown, next_line)
+        if size + len(mark) <= query.max_chars:
+            return "".join(line.text for line in shown) + mark
+        next_line = shown[-1].number
+        while shown and shown[-1].number == next_line:  # a very long line has several parts
+            size -= len(shown.pop().text)
+    return ""
+
+
+def _line_mark(query: Query, piece: Piece, shown: list[_Line], next_line: int) -> str:
+    """Return the mark of a page of lines; "" if it shows all. ``next_line``: the one after it, 0 for none."""
+    whole, short = list[str](), list[str]()
+    if (cut := next((line.number for line in shown if line.is_cut), 0)) != 0:
+        whole.append(f"{query.call(piece.id, 'lines', cut, cut)[0]} shows all of line {cut}")
+        short.append(f"line {cut} is cut: read it without grep")
+    if next_line:
         last = None if query.lines is None else query.lines[1]
-        if query.grep is None:
-            guess = number + max(1, len(shown)) - 1
-            last = guess if last is None else min(last, guess)
-        mark = _mark(query, piece, "lines", number, last)
-    return ("".join(text for _, text in shown) + mark)[:room]
+        call, part = query.call(piece.id, "lines", next_line, last, search=True)
+        whole.append(_more(piece, call))
+        short.append(f"more follows: the same call with {part}")
+    return _mark(query, next_line, whole, short)
+
+
+def _more(piece: Piece, call: str) -> str:
+    return f"more follows, of {grouped(piece.size)} bytes in all; {call} shows the next"
+
+
+def _mark(query: Query, first: int, whole: list[str], short: list[str]) -> str:
+    """Return a mark with these notes: the short ones if the whole ones would take more than half of the page."""
+    text = "; ".join(whole)
+    fits = len(text) - len(str(first)) + _DIGITS + len("[...  ...]") <= query.max_chars // 2
+    return f"[... {text if fits else '; '.join(short)} ...]" if text else ""
 
 
 def _bytes(query: Query, begin: int, end: int | None) -> Pages:
@@ -180,22 +250,22 @@ def _bytes(query: Query, begin: int, end: int | None) -> Pages:
         text = data.decode("utf-8", "replace") + (_lost(piece) if last == piece.kept else "")
         if len(text) <= room:
             return text
-    data = _first(data, room - len(_mark(query, piece, "bytes", last, last)))
+    data = _first(data, room - len(_byte_mark(query, piece, last, end)))
     begin += len(data)
-    return (data.decode("utf-8", "replace") + _mark(query, piece, "bytes", begin, last))[:room]
+    return data.decode("utf-8", "replace") + _byte_mark(query, piece, begin, end)
+
+
+def _byte_mark(query: Query, piece: Piece, first: int, end: int | None) -> str:
+    """Return the mark of a page of bytes that is not the last one."""
+    call, part = query.call(piece.id, "bytes", first, end)
+    instead = "" if query.lines is None else " instead of lines"
+    return _mark(query, first, [_more(piece, call)], [f"more follows: the same call with {part}{instead}"])
 
 
 def _first(data: bytes, room: int) -> bytes:
     """Return the bytes of the first characters that fit into the room."""
     whole = data[: len(data) - len(unfinished(data))]
     return whole.decode("utf-8", "surrogateescape")[: max(0, room)].encode("utf-8", "surrogateescape")
-
-
-def _mark(query: Query, piece: Piece, name: str, first: int, last: int | None) -> str:
-    """Return the mark of a page that is not the last one."""
-    what = "more lines match" if query.grep is not None else "more follows"
-    more = f"the same call with {name}=({first}, {last})" if query.grep else query.more(piece.id, name, first, last)
-    return f"[... {what}, of {grouped(piece.size)} bytes in all; {more} shows the next ...]"
 
 
 def _lost(piece: Piece) -> str:

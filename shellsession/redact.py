@@ -11,8 +11,8 @@ from functools import cache, lru_cache
 from typing import Any, Final
 
 from .errors import InvalidRequest
+from .patterns import Pattern, as_data, compiled, from_data
 
-Pattern = str | re.Pattern[str]
 # The value of the option: False, True for the built-in set, or patterns beside that.
 Redact = bool | Sequence[Pattern]
 
@@ -47,17 +47,9 @@ def redaction(given: object) -> bool | tuple[re.Pattern[str], ...]:
         return given
     if isinstance(given, str | bytes) or not isinstance(given, Sequence):
         raise InvalidRequest(f"redact is True, False or a list of patterns, not {type(given).__name__}")
-    return tuple(compiled("redact", one) for one in given)
-
-
-def compiled(name: str, pattern: object) -> re.Pattern[str]:
-    """Return a regular expression for text, compiled. Raises InvalidRequest, which begins with ``name``."""
-    try:
-        found: re.Pattern[str] = re.compile(pattern)  # type: ignore[call-overload]  # a TypeError says what is wrong
-    except (re.error, TypeError) as error:
-        raise InvalidRequest(f"{name}: {pattern!r:.100} is not a regular expression: {error}") from None
-    if not isinstance(found.pattern, str) or found.pattern == "":
-        raise InvalidRequest(f"{name}: {pattern!r:.100} is empty, or a pattern for bytes: pass one for text")
+    found = tuple(compiled("redact", one) for one in given)
+    if any(one.pattern == "" for one in found):
+        raise InvalidRequest("redact: an empty pattern matches everywhere: leave it out")
     return found
 
 
@@ -80,27 +72,6 @@ def _masker(patterns: tuple[re.Pattern[str], ...]) -> Callable[[str], str]:
 
 def _masked(found: re.Match[str]) -> str:
     return (found[found.lastgroup] if found.lastgroup else "") + MASK
-
-
-# -- patterns as values for JSON
-
-
-def as_data(pattern: Pattern) -> str | list[Any]:
-    """Return a pattern as a value for JSON: a text as it is, an expression with its flags."""
-    return pattern if isinstance(pattern, str) else [pattern.pattern, pattern.flags]
-
-
-def from_data(name: str, value: object) -> Pattern:
-    """Return the pattern from which ``as_data`` made this. Raises InvalidRequest."""
-    if isinstance(value, str):
-        return value
-    match value:
-        case [str(pattern), int(flags)]:
-            try:
-                return re.compile(pattern, flags)
-            except (re.error, ValueError, OverflowError) as error:
-                raise InvalidRequest(f"{name}: {pattern!r:.100} is not a regular expression: {error}") from None
-    raise InvalidRequest(f"{name}: {value!r:.100} is no text, nor a regular expression with its flags")
 
 
 def redact_data(redact: Redact) -> bool | list[str | list[Any]]:

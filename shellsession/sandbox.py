@@ -38,9 +38,9 @@ class Sandbox:
     **Files.** The file system is read-only, except for ``write``.
 
     * ``write``: files and directories that can be written. ``hide``: a directory is empty, a file cannot be opened.
-      These paths must exist, be absolute or begin with ``~``, and not lead through a link that is in ``write``. The
-      more deeply nested path wins. ``missing_ok``: skip paths of ``hide`` that do not exist when bash starts. One that
-      the host makes later is visible.
+      These paths must exist, and not lead through a link that is in ``write``. A relative path starts at the present
+      directory of this process, ``~`` at the home. The more deeply nested path wins. ``missing_ok``: skip paths of
+      ``hide`` that do not exist when bash starts. One that the host makes later is visible.
     * /tmp, /dev/shm and /run are empty and private unless they, or paths in them, are in ``write``. shellsession's own
       runtime directory always is. TMPDIR is unset if it cannot be written inside.
     * If the host replaces a hidden file or directory later, the new one is visible: the kernel removes the cover
@@ -120,10 +120,10 @@ def _paths(name: str, given: object) -> Iterator[str]:
     if isinstance(given, str | bytes | PathLike) or not isinstance(given, Iterable):
         raise InvalidRequest(f"sandbox.{name} is a list of paths, not {given!r}")
     for one in given:
-        if (path := path_text(one)) is None or not path.startswith(("/", "~")):
-            raise InvalidRequest(f"sandbox.{name}: {one!r} is not an absolute path (str), nor one that begins with ~")
+        if not (path := path_text(one)):
+            raise InvalidRequest(f"sandbox.{name}: {one!r} is not the path of a file or directory (str)")
         to_bytes(f"sandbox.{name}", path)
-        yield path
+        yield path if path.startswith(("/", "~")) else posixpath.abspath(path)
 
 
 def _patterns(given: object) -> Iterator[str]:

@@ -6,11 +6,12 @@ here; each kind of session implements ``_run`` and ``_stream``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import wraps
 from os import PathLike
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypedDict, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypedDict, TypeVar
 
 from .errors import InvalidRequest
 from .models import (
@@ -27,10 +28,9 @@ from .models import (
     to_bytes,
 )
 from .paging import Query, Range, query_for
+from .patterns import compiled
+from .redact import Redact, masker
 from .text import MAX_CHARS, decoded
-
-if TYPE_CHECKING:
-    import re
 
 Seconds = float | None | EllipsisType
 Text = str | bytes
@@ -113,16 +113,9 @@ def check_idle(idle_timeout: Seconds) -> None:
 
 def pattern_of(until: object) -> re.Pattern[str] | None:
     """Return the regular expression of ``wait(until=)``. Raises InvalidRequest."""
-    if until is None:
-        return None
-    import re  # 5 ms, and rarely needed
-
-    if not isinstance(until, str):
+    if until is not None and not isinstance(until, str):
         raise InvalidRequest(f"until is a regular expression (str), not {until!r:.100}")
-    try:
-        return re.compile(until, re.MULTILINE)
-    except (re.error, RecursionError, OverflowError) as error:
-        raise InvalidRequest(f"until: {until!r:.100} is no regular expression: {error}") from None
+    return None if until is None else compiled("until", until, re.MULTILINE)
 
 
 def _refuse_terminal(stdin: object) -> None:
@@ -302,6 +295,7 @@ class ThreadSession(_Streaming[R, Output]):
         bytes: Range | None = None,
         grep: str | None = None,
         max_chars: int = MAX_CHARS,
+        redact: Redact = False,
     ) -> str:
         """Return a part of a command's output as text of at most ``max_chars`` characters.
 
@@ -311,13 +305,14 @@ class ThreadSession(_Streaming[R, Output]):
         * ``lines``: the lines from the first to the last, counted from 1. ``(200, None)`` goes to the end.
         * ``grep``: only the lines that match a regular expression of Python, each as ``number:line``.
         * ``bytes``: the bytes from the first up to the last, counted from 0, and without the last.
+        * ``redact``: show ``***`` for secrets; see ``Session``. Lines and bytes are then those of the masked text.
 
         Lines are as ``Result.for_model`` shows them, without escape sequences; bytes are decoded unchanged. Without
         all three, the text begins with the first line. If it ends early, a mark names the call that goes on.
 
         Raises NoSuchOutput, which names the ids that are kept, and InvalidRequest.
         """
-        return self._page(query_for(id, stream, lines, bytes, grep, max_chars))
+        return self._page(query_for(id, stream, lines, bytes, grep, max_chars, masker(redact)))
 
     def _page(self, query: Query) -> str:
         raise NotImplementedError

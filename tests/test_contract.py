@@ -124,7 +124,7 @@ def test_a_command_without_the_terminal_never_hangs_on_it(sh: Session) -> None:
     assert "input" in result.reason
 
 
-def test_the_end_of_the_shell_is_told(sh: Session) -> None:
+def test_the_end_of_the_shell_is_reported(sh: Session) -> None:
     result = sh.run("echo partial; exit 3")
     assert (result.stdout, result.outcome, result.exit_code) == ("partial\n", "shell_exited", 3)
     assert not result.state_kept
@@ -158,7 +158,7 @@ def test_the_marks_of_the_pages_lead_through_the_whole_output(sh: Session, by: s
         shown = sh.read_output(result.id, max_chars=500, **cast(Any, part))
         assert len(shown) <= 500
         text, _, mark = shown.partition("[... more follows")
-        found = re.search(rf"{by}=\((\d+), \d+\)\) shows the next \.\.\.\]$", mark)
+        found = re.search(rf"{by}=\((\d+), None\)\) shows the next \.\.\.\]$", mark)
         read, part = read + text, {by: (int(found[1]), None)} if found else {}
     assert read == "".join(f"ä€{number}\n" for number in range(1, 3001))
 
@@ -196,7 +196,7 @@ def test_who_hears_output_may_ask_how_the_session_is(sh: Session) -> None:
     assert seen == [(sh.cwd, sh.size, [])]
 
 
-def test_output_is_heard_and_streamed(sh: Session) -> None:
+def test_output_is_received_and_streamed(sh: Session) -> None:
     heard: list[tuple[str, bytes]] = []
     sh.run("echo a; echo b >&2", on_output=lambda *piece: heard.append(piece))
     assert sorted(heard) == [("stderr", b"b\n"), ("stdout", b"a\n")]
@@ -329,7 +329,9 @@ def test_a_new_size_is_seen(sh: Session) -> None:
 
 @pytest.mark.parametrize("check", [False, True], ids=["unchecked", "checked"])
 @pytest.mark.parametrize(("end", "status"), [(signal.SIGKILL, 128 + signal.SIGKILL), (signal.SIGTERM, 0)], ids=str)
-def test_a_command_that_was_not_run_is_told_so(sh: Session, place: Path, end: int, status: int, check: bool) -> None:
+def test_a_command_that_was_not_run_is_reported_as_that(
+    sh: Session, place: Path, end: int, status: int, check: bool
+) -> None:
     """The status is that of the shell's end, which may be 0."""
     sh.run("trap 'exit 0' TERM")
     pid = sh.pid

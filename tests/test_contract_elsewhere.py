@@ -54,7 +54,7 @@ def test_who_waits_for_a_command_that_another_is_in_gets_back_at_his_moment(
     assert other.join().stdout == "begun\nover\n"
 
 
-def test_its_end_is_told_to_both(sh: Session, place: Path) -> None:
+def test_its_end_is_reported_to_both(sh: Session, place: Path) -> None:
     other = Elsewhere(sh, place)
     timer = threading.Timer(SOON, other.end)
     timer.start()

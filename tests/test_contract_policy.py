@@ -30,7 +30,7 @@ from shellsession import (
     connect,
 )
 from shellsession.contracts import phoenix, spec
-from shellsession.integrations.toolbox import Toolbox
+from shellsession.integrations.toolbox import PROGRESS, Toolbox
 
 sh = kinds.sh
 
@@ -56,6 +56,23 @@ def test_what_the_policy_refuses_does_not_run(sh: Session, place: Path, verb: st
     assert sorted(path.name for path in place.rglob("*")) == ["out", "x", "y"]
 
 
+def test_the_policy_judges_the_directory_and_the_variables_of_one_call() -> None:
+    places = list[str]()
+    policy = Policy(allow=["echo"], write=["/tmp/**"], confirm=lambda _command, _agent, cwd: places.append(cwd))
+    with Session(cwd="/tmp", policy=policy) as sh:
+        assert sh.run("echo > /dev/null", cwd="/", env={"A": "1"}).ok
+        refused: list[dict[str, Any]] = [
+            {"cwd": "/var"},
+            {"cwd": "../usr"},
+            {"env": {"PATH": "x"}},
+            {"env": {"LD_A": "x"}},
+        ]
+        for options in refused:
+            with pytest.raises(PolicyRefused):
+                sh.run("echo > x", **options)
+    assert places == ["/var", "/tmp/../usr", "/tmp", "/tmp"]
+
+
 def test_bash_lacks_the_variables_that_the_policy_hides(sh: Session) -> None:
     assert sh.run("echo ${HIDDEN-hidden} $SHOWN").stdout == "hidden 2\n"
 
@@ -65,6 +82,29 @@ def test_for_model_redacts_and_the_result_is_exact(sh: Session) -> None:
     assert result.stdout == f"{_TOKEN} pin-42 pin\n"
     assert result.for_model(redact=sh.redact) == "*** *** pin"
     assert result.for_model() == f"{_TOKEN} pin-42 pin"
+    assert sh.read_output(result.id, redact=sh.redact) == "*** *** pin\n"
+    assert sh.read_output(result.id, grep="pin-[0-9]", redact=sh.redact) == ""
+    assert sh.read_output(result.id) == result.stdout
+
+
+def test_nothing_beside_the_output_shows_a_secret(sh: Session, caplog: pytest.LogCaptureFixture) -> None:
+    assert sh.run("true", cwd=f"/{_TOKEN}").for_model(redact=sh.redact).startswith("[not run: cwd= or env= could not")
+    assert _TOKEN not in sh.run("true", cwd=f"/{_TOKEN}").for_model(redact=sh.redact)
+    with Session(redact=True, shutdown=[f"echo {_TOKEN}; false"]) as own:
+        lines = list[str]()
+
+        async def note(_: float, line: str) -> None:
+            lines.append(line)
+
+        async def main() -> str:
+            PROGRESS.set(note)
+            tools = Toolbox(own, patience=2.0, tick=0.1)
+            return await tools.bash(f"echo {_TOKEN}; sleep 0.2; echo {_TOKEN}")
+
+        assert asyncio.run(main()) == "***\n***"
+    assert set(lines) == {"***"}
+    assert "the shutdown command 'echo ***; false' failed: ***" in caplog.text
+    assert _TOKEN not in caplog.text
 
 
 def test_the_limits_of_the_policy_hold() -> None:

@@ -59,6 +59,27 @@ def test_an_exit_status_that_nobody_knows_is_none(sh: Session, place: Path) -> N
     assert [job.exit_code for job in jobs] == [None] * 3
 
 
+def test_threads_that_ask_at_the_same_time_all_get_the_exit_status(sh: Session, place: Path) -> None:
+    """Also for two jobs at once: bash is asked for one after the other."""
+    sh.run(_GO)
+    sh.run(_GO)
+    jobs = sh.jobs()
+    (place / "go").touch()
+    assert [job.wait(10) for job in jobs] == [True] * 2
+    together, codes = threading.Barrier(6), list[int | None]()
+
+    def ask(job: Any) -> None:
+        together.wait(10)
+        codes.append(job.exit_code)
+
+    threads = [threading.Thread(target=ask, args=(job,)) for job in jobs * 3]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert codes == [3] * 6
+
+
 def test_while_a_command_runs_the_exit_status_waits(sh: Session, place: Path) -> None:
     sh.run(_GO)
     sh.run("touch go; sleep 1000", timeout=0.1, on_timeout="yield")
@@ -80,7 +101,7 @@ def test_a_job_is_waited_for_until_it_prints(sh: Session, place: Path) -> None:
     assert job.stdout == "Ready on 80\n"
     wrong: Any
     for wrong in ("(", b"Ready", 7):
-        with pytest.raises(InvalidRequest, match="until is a regular expression"):
+        with pytest.raises(InvalidRequest, match=r"until: .* is not a regular expression"):
             job.wait(until=wrong)
 
 

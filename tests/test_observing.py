@@ -35,6 +35,14 @@ def test_each_command_is_observed_once_with_its_secrets_masked(sh: Session) -> N
     assert [result for *_, result in seen] == results
 
 
+def test_a_session_that_redacts_masks_the_secrets_of_its_environment_too() -> None:
+    seen = list[str]()
+    with Session(redact=["pin-[0-9]+"], extra_env={"API_TOKEN": "verysecret"}) as sh:
+        sh._observe(lambda agent, text, result: seen.append(text))
+        sh.run(": verysecret pin-1234")
+    assert seen == [": *** ***"]
+
+
 def test_the_log_has_sizes_and_no_text(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "shellsession"), Agents(extra_env={"API_TOKEN": "verysecret"}) as agents:
         agents.run("a1", "echo verysecret; echo err >&2; (exit 3)")

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from shellsession import paging
+from shellsession import InvalidRequest, paging
+from shellsession.models import exited
 from shellsession.paging import Piece, page, query_for
 
 
@@ -24,44 +25,112 @@ def read(data: bytes, **arguments: Any) -> str:
         return str(end.value)
 
 
-lines = st.lists(st.text("aä€x", max_size=300), min_size=1, max_size=30).map("\n".join)
+def following(shown: str) -> tuple[str, dict[str, Any]]:
+    """What a page shows, and the arguments of the call that its mark names, word by word; {} if it has none."""
+    text, _, mark = shown.partition("[... ")
+    if found := re.search(r"more follows, of .* bytes in all; (read_output.*) shows the next \.\.\.]$", mark):
+        return text, eval(found[1], {"read_output": lambda id, **given: given})
+    if found := re.search(r"more follows: the same call with (.*?)( instead of lines)? \.\.\.]$", mark):
+        return text, eval(f"dict({found[1]})") | ({"lines": None} if found[2] else {})
+    return text, {}
 
 
-@given(lines, st.integers(150, 700))
-def test_the_pages_make_the_whole(text: str, most: int) -> None:
+def pages(data: bytes, max_chars: int, mask: Any = None, **first: Any) -> list[str]:
+    """All pages, without their marks, for one who obeys the marks and knows nothing else."""
+    found, part = list[str](), first
+    while True:
+        shown = read(data, max_chars=max_chars, mask=mask, **part)
+        assert len(shown) <= max_chars
+        text, after = following(shown)
+        found.append(text)
+        if not after:
+            return found
+        assert text
+        part = part | after if "same call" in shown else after
+
+
+lines = st.lists(st.text("aä€x", max_size=40) | st.integers(0, 600).map("aä€x".__mul__), min_size=1, max_size=60).map(
+    "\n".join
+)
+limits = st.sampled_from([paging.LEAST_CHARS, 250, 1000, 30_000])
+
+
+@given(lines, limits)
+def test_one_who_obeys_the_marks_sees_all_lines(text: str, most: int) -> None:
     """A line that is too long for a page is read by bytes, to the end of the output."""
-    seen, part = "", {"lines": (1, None)}
-    while part:
-        shown = read(text.encode(), max_chars=most, **part)
-        assert len(shown) <= most
-        found = re.search(
-            r"\[\.\.\. more follows, .*; read_output\(\"c1\", (\w+)=\((\d+), \d+\)\) shows the next \.\.\.\]$", shown
-        )
-        seen += shown[: found.start()] if found else shown
-        part = {found[1]: (int(found[2]), None)} if found else {}
-    assert seen == text
+    assert "".join(pages(text.encode(), most, lines=(1, None))) == text
+    assert "".join(pages(text.encode(), most, bytes=(0, None))) == text
 
 
-@given(lines, st.integers(100, 700))
-def test_the_pages_make_all_that_matches(text: str, most: int) -> None:
-    seen, first = list[str](), 1
-    while first:
-        shown = read(text.encode(), max_chars=most, lines=(first, None), grep="x")
-        assert len(shown) <= most
-        found = re.search(r"\[\.\.\. more lines match.* lines=\((\d+), None\) shows the next \.\.\.\]$", shown)
-        seen += (shown[: found.start()] if found else shown).splitlines()
-        first = int(found[1]) if found else 0
+@given(lines, limits)
+def test_one_who_obeys_the_marks_sees_all_that_matches(text: str, most: int) -> None:
+    seen = "".join(pages(text.encode(), most, grep="x")).splitlines()
     expected = [f"{number}:{line}" for number, line in enumerate(text.split("\n"), 1) if "x" in line]
     assert len(seen) == len(expected)
-    assert all(whole.startswith(one) for one, whole in zip(seen, expected, strict=True))
+    for one, whole in zip(seen, expected, strict=True):
+        number, _, excerpt = one.partition(":")
+        assert whole.startswith(f"{number}:")
+        assert excerpt.replace("[...]", "") in whole
+        assert "x" in excerpt
+
+
+def test_many_pages_of_short_lines_are_all_seen() -> None:
+    data = "".join(f"line {number}\n" for number in range(20_000)).encode()
+    for most in (250, 1000, 30_000):
+        assert "".join(pages(data[: 20 * most], most, lines=(1, None))).encode() == data[: 20 * most]
+    assert read(data, lines=(3, 4)) == "line 2\nline 3\n"
+    assert read(data, lines=(100, 9000), max_chars=300).endswith(
+        'read_output("c1", lines=(122, 9000)) shows the next ...]'
+    )
 
 
 def test_a_long_line_is_shown_around_its_match(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paging, "PIECE", 1000)
     data = b"a\n" + b"-" * 50_000 + b"x" + b"-" * 50_000 + b"\nx\n"
     shown = read(data, grep="x")
-    assert re.fullmatch(r"2:\[\.\.\.\]-{250}x-{749}\[\.\.\.\]\n3:x\n", shown)
+    mark = '[... read_output("c1", lines=(2, 2)) shows all of line 2 ...]'
+    assert shown == f"2:[...]{'-' * 250}x{'-' * 749}[...]\n3:x\n{mark}"
     assert read(data, lines=(3, None)) == "x\n"
+    small = read(data, grep="x", max_chars=250)
+    assert re.match(r"2:\[\.\.\.\]-+x-+\[\.\.\.\]\n3:x\n\[\.\.\. ", small)
+    assert "more follows" not in small
+    assert "more follows" not in read(data[:-2], grep="x", max_chars=250)
+
+
+def test_a_line_of_many_parts_is_shown_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paging, "_LONGEST_LINE", 1000)
+    monkeypatch.setattr(paging, "PIECE", 1000)
+    data = b"x-" * 5000 + b"\nx\n"
+    assert [one.split("[...]")[0] for one in "".join(pages(data, 200, grep="x")).splitlines()][1:] == ["2:x"]
+
+
+def test_a_pattern_that_is_too_long_for_a_mark_is_not_repeated() -> None:
+    data = b"x" * 50 + b"\n"
+    shown = read(data * 30, grep="x|" * 200 + "x", max_chars=250)
+    assert shown.endswith("[... more follows: the same call with lines=(4, None) ...]")
+    assert len(pages(data * 30, 250, grep="x|" * 200 + "x")) == 10
+
+
+def test_a_mask_comes_before_all_else() -> None:
+    """Neither a pattern nor a part of a line, or of the bytes, reveals what is masked."""
+    data = b"a\nkey=(1234\n5678) end\n" + b"-" * 500 + b"(1234\n5678)" + b"-" * 500
+
+    def hide(text: str) -> str:
+        return re.sub(r"\(\d+\n\d+\)", "***", text)
+
+    assert read(data, grep="1", mask=hide) == ""
+    assert read(data, grep="key", mask=hide) == "2:key=*** end\n"
+    assert "".join(pages(hide(data.decode()).encode(), 250, lines=(1, None))) == hide(data.decode())
+    assert "".join(pages(data, 250, mask=hide, lines=(2, None))) == "key=*** end\n" + "-" * 500 + "***" + "-" * 500
+    assert read(data, bytes=(2, 9), mask=hide) == "key=***"
+
+
+@pytest.mark.parametrize("few", [0, 5, paging.LEAST_CHARS - 1, True, "x"])
+def test_a_limit_that_no_mark_fits_in_is_refused(few: Any) -> None:
+    with pytest.raises(InvalidRequest, match="max_chars is a number of characters, 200 or more, not "):
+        query_for("c1", max_chars=few)
+    with pytest.raises(InvalidRequest, match="200 or more"):
+        exited(b"x", b"", 0, "/", 0.1, "c1").for_model(max_chars=few)
 
 
 def test_lines_are_matched_as_they_are_shown() -> None:

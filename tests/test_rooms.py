@@ -17,6 +17,7 @@ _PURE: Final = (
     *(
         "errors",
         "text",
+        "patterns",
         "redact",
         "models",
         "sandbox",

@@ -40,8 +40,8 @@ with --read-only). While a command runs, it gets your keys, and Ctrl-C interrupt
 running command continues. What you type to a command that the agent started is not echoed: it may have asked for a
 password. Programs see the TERM of the session, mostly "dumb": `export TERM=...` before you start an editor or a pager.
 A second person who attaches sees what runs, and is next when you leave. With prompt_toolkit
-(`pip install 'shellsession[attach]'`) the prompt has a history and edits commands of several lines. The history keeps
-commands unmasked, secrets included, in attach_history, beside the audit log."""
+(`pip install 'PATH/TO/SHELLSESSION[attach]'`) the prompt has a history and edits commands of several lines. The history
+keeps commands unmasked, secrets included, in attach_history, beside the audit log."""
 
 # How many characters of another's command are shown.
 _COMMAND_LENGTH: Final = 4096

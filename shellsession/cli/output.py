@@ -17,7 +17,7 @@ EXAMPLES: Final = (
 _DESCRIPTION: Final = """\
 Show a part of what a command of the agent printed. The session keeps the last 20 short outputs and the last 20 others,
 64 MiB together. If there is more than --max-chars, the last line names the call that goes on. `shellsession run --json`
-prints the id of each result."""
+prints the id of each result. Secrets that the session's redact= finds are shown as ***."""
 
 
 def own_parser() -> argparse.ArgumentParser:
@@ -48,10 +48,12 @@ def main(words: Sequence[str]) -> int:
 
     from ..daemon.client.admin import Visit
     from ..paging import query_for
+    from ..redact import masker
     from .relay import write
 
     query = query_for(args.id, args.stream, args.lines, args.bytes, args.grep, args.max_chars)
     with Visit(args.agent, args.socket) as visit:
+        query = query._replace(mask=masker(visit.redact))
         text = visit._page(query._replace(verb=f"shellsession output {shlex.quote(args.agent)}"))
     ends = args.bytes or not text or text.endswith("\n")
     write("stdout", (text if ends else f"{text}\n").encode("utf-8", "replace"))

@@ -10,17 +10,20 @@ from . import arguments, results
 
 EXAMPLES: Final = (
     ("shellsession wait builder", "until it ends, or waits for input"),
+    ("shellsession wait --until 'Ready on' builder", "until it has printed that"),
     ("shellsession wait --timeout 0.1 builder", "what it has printed by now; 124 means that it is still running"),
 )
 _DESCRIPTION: Final = """\
 Wait until the command that was handed back running ends or waits for input, or until the time limit passes. First comes
 what it has printed since the last call, then the rest as it is printed. The exit status is the command's, or 124 while
-it is still running. A command that was handed back because of --idle-timeout is handed back again each time that it
-prints nothing for so long. Ctrl-C ends the command, unless another process runs it and waits for it."""
+it is still running; with --until it is 0 once the output matches. A command that was handed back because of
+--idle-timeout is handed back again each time that it prints nothing for so long. Ctrl-C ends the command, unless
+another process runs it and waits for it."""
 
 
 def own_parser() -> argparse.ArgumentParser:
     parser = arguments.parser("wait", "[OPTIONS] AGENT", _DESCRIPTION, EXAMPLES)
+    parser.add_argument("--until", metavar="RE", help="return once the output matches this regular expression")
     arguments.add_timeout(parser, "wait")
     arguments.add_json(parser, "print the whole result as one JSON object")
     arguments.add_place(parser)
@@ -32,4 +35,4 @@ def main(words: Sequence[str]) -> int:
     args = own_parser().parse_args(words)
     from .results import follow
 
-    return results.status(*follow(args, lambda visit: visit.wait(args.timeout)))
+    return results.status(*follow(args, lambda visit: visit.wait(args.timeout, until=args.until)))

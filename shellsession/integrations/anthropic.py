@@ -6,7 +6,7 @@ one bash that keeps its state. ``tool`` and ``tool_result`` serve it without the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final, Unpack
 
@@ -132,38 +132,16 @@ def runnable(bash: Tool[str]) -> Any:
 
     Raises InvalidRequest for an ``AsyncTool``.
     """
-    tools = _sdk()
+    sdk = _sdk()
     _check(bash, Tool, "async_runnable")
-
-    class Runnable(tools.BetaBuiltinFunctionTool):  # type: ignore[name-defined]
-        def to_dict(self) -> Any:
-            return dict(TOOL)
-
-        def call(self, input: object) -> str:
-            try:
-                return bash(input)
-            except BashCallError as error:
-                raise tools.ToolError(str(error)) from error
-
-    return Runnable()
+    return _for_runner(sdk, TOOL, bash)
 
 
 def async_runnable(bash: AsyncTool[str]) -> Any:
     """As ``runnable``, for the asynchronous client."""
-    tools = _sdk()
+    sdk = _sdk()
     _check(bash, AsyncTool, "runnable")
-
-    class Runnable(tools.BetaAsyncBuiltinFunctionTool):  # type: ignore[name-defined]
-        def to_dict(self) -> Any:
-            return dict(TOOL)
-
-        async def call(self, input: object) -> str:
-            try:
-                return await bash(input)
-            except BashCallError as error:
-                raise tools.ToolError(str(error)) from error
-
-    return Runnable()
+    return _for_async_runner(sdk, TOOL, bash)
 
 
 def tools(where: Any, agent: object = None, **options: Unpack[ToolOptions]) -> list[Any]:
@@ -174,37 +152,41 @@ def tools(where: Any, agent: object = None, **options: Unpack[ToolOptions]) -> l
     """
     sdk, toolbox = _sdk(), Toolbox(where, agent, **options)
 
-    class Verb(sdk.BetaBuiltinFunctionTool):  # type: ignore[name-defined]
-        def __init__(self, verb: str) -> None:
-            self._definition = Toolbox.definition(verb)
+    def caller(verb: str) -> Callable[[object], str]:
+        return lambda call: run_to_end(toolbox.call(verb, call))
 
-        def to_dict(self) -> Any:
-            return self._definition
-
-        def call(self, input: object) -> str:
-            try:
-                return run_to_end(toolbox.call(self._definition["name"], input))
-            except ShellSessionError as error:
-                raise sdk.ToolError(str(error)) from error
-
-    return [Verb(verb) for verb in Toolbox.VERBS]
+    return [_for_runner(sdk, Toolbox.definition(verb), caller(verb)) for verb in Toolbox.VERBS]
 
 
 def async_tools(where: Any, agent: object = None, **options: Unpack[ToolOptions]) -> list[Any]:
     """As ``tools``, for ``AsyncAnthropic``."""
     sdk, toolbox = _sdk(), Toolbox(where, agent, **options)
+    return [_for_async_runner(sdk, Toolbox.definition(verb), partial(toolbox.call, verb)) for verb in Toolbox.VERBS]
 
-    class Verb(sdk.BetaAsyncBuiltinFunctionTool):  # type: ignore[name-defined]
-        def __init__(self, verb: str) -> None:
-            self._definition = Toolbox.definition(verb)
 
+def _for_runner(sdk: Any, definition: Mapping[str, Any], run: Callable[[object], str]) -> Any:
+    class Runnable(sdk.BetaBuiltinFunctionTool):
         def to_dict(self) -> Any:
-            return self._definition
+            return dict(definition)
 
-        async def call(self, input: object) -> str:
+        def call(self, input: object) -> str:
             try:
-                return await toolbox.call(self._definition["name"], input)
+                return run(input)
             except ShellSessionError as error:
                 raise sdk.ToolError(str(error)) from error
 
-    return [Verb(verb) for verb in Toolbox.VERBS]
+    return Runnable()
+
+
+def _for_async_runner(sdk: Any, definition: Mapping[str, Any], run: Callable[[object], Awaitable[str]]) -> Any:
+    class Runnable(sdk.BetaAsyncBuiltinFunctionTool):
+        def to_dict(self) -> Any:
+            return dict(definition)
+
+        async def call(self, input: object) -> str:
+            try:
+                return await run(input)
+            except ShellSessionError as error:
+                raise sdk.ToolError(str(error)) from error
+
+    return Runnable()

@@ -20,10 +20,12 @@ from ..contracts.cancel import CancelToken, in_own_thread
 from ..daemon.client.async_session import AsyncRemoteSession
 from ..daemon.client.session import RemoteSession
 from ..engine.io.loop import to_its_end
-from ..errors import InvalidRequest, NotRunning, ShellSessionError
+from ..errors import IN_CALLBACK, InvalidRequest, NotRunning, SessionBusy, ShellSessionError
 from ..models import Result, State, command_bytes
+from ..paging import Query
 from ..session import Session
 from ..signatures import Command
+from .threads import until_ended
 
 if TYPE_CHECKING:
     from ..policy.rules import Policy
@@ -52,11 +54,11 @@ class AwaitedSession(Protocol):
     def jobs(self) -> Callable[..., Sequence[Any]]: ...
     @property
     def run(self) -> Callable[..., Awaitable[Result]]: ...
-    def wait(self, timeout: float, /) -> Awaitable[Result]: ...
+    @property
+    def wait(self) -> Callable[..., Awaitable[Result]]: ...
     @property
     def send(self) -> Callable[..., Awaitable[Result]]: ...
-    @property
-    def read_output(self) -> Callable[..., Awaitable[str]]: ...
+    def _page(self, query: Query, /) -> Awaitable[str]: ...  # as ``read_output``
     def interrupt(self) -> Awaitable[Result]: ...
     def _interrupt(self, command: Any, /) -> Awaitable[Result]: ...  # only that one; raises NotRunning
     def restart(self) -> Awaitable[None]: ...
@@ -85,56 +87,32 @@ def awaited_session(where: Any, agent: object = None) -> tuple[AwaitedSession, R
 
 
 def _awaited(session: Any) -> AwaitedSession:
+    awaited: Any = session
     if isinstance(session, RemoteSession):
-        return AsyncRemoteSession(session.agent, session._transport, session._start, session._opening)
-    if isinstance(session, Session):
-        return ThreadedSession(session)
-    if not iscoroutinefunction(getattr(session, "run", None)):
+        awaited = AsyncRemoteSession(session.agent, session._transport, session._start, session._opening)
+    elif isinstance(session, Session):
+        awaited = ThreadedSession(session)
+    if not iscoroutinefunction(getattr(awaited, "run", None)):
         raise InvalidRequest(f"tools are made for {_KINDS}, not {session!r:.100}")
-    awaited: AwaitedSession = session
-    return awaited
+    return awaited  # type: ignore[no-any-return]
 
 
 class ThreadedSession:
-    """A ``Session`` with the interface of an ``AsyncSession``. Each of its verbs runs in a thread of its own."""
+    """A ``Session`` with the interface of an ``AsyncSession``. Each verb that waits runs in a thread of its own."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    @property
-    def closed(self) -> bool:
-        return self._session.closed
-
-    @property
-    def state(self) -> State:
-        return self._session.state
-
-    @property
-    def _handed(self) -> Any:
-        return self._session._handed
-
-    @property
-    def cwd(self) -> str:
-        return self._session.cwd
-
-    @property
-    def policy(self) -> Policy | None:
-        return self._session.policy
-
-    @property
-    def _secrets(self) -> Secrets | None:
-        return self._session._secrets
-
-    def jobs(self, released: bool = False) -> Sequence[Any]:
-        return self._session.jobs(released)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)  # what does not wait
 
     async def run(self, command: Command, **options: Any) -> Result:
         token = CancelToken()
         work = in_own_thread(cancel.run, self._session, command_bytes(command), options, token)
-        return await _to_the_end(work, token.cancel)
+        return await until_ended(work, token.cancel)
 
-    async def wait(self, timeout: float) -> Result:
-        return await self._follow(self._session.wait, timeout)
+    async def wait(self, timeout: float, **options: Any) -> Result:
+        return await self._follow(partial(self._session.wait, **options), timeout)
 
     async def send(self, text: str, timeout: float, keys: Sequence[str] = ()) -> Result:
         return await self._follow(partial(self._session.send, keys=keys), text, timeout)
@@ -145,14 +123,14 @@ class ThreadedSession:
         def end() -> None:
             threading.Thread(target=self._end, args=(handed,), daemon=True).start()
 
-        return await _to_the_end(in_own_thread(verb, *arguments), end)
+        return await until_ended(in_own_thread(verb, *arguments), end)
 
     def _end(self, handed: Any) -> None:
         with suppress(ShellSessionError):
             self._session._interrupt(handed)
 
-    async def read_output(self, *arguments: Any, **options: Any) -> str:
-        return await to_its_end(in_own_thread(partial(self._session.read_output, *arguments, **options)))
+    async def _page(self, query: Query) -> str:
+        return await to_its_end(in_own_thread(self._session._page, query))
 
     async def interrupt(self) -> Result:
         return await to_its_end(in_own_thread(self._session.interrupt))
@@ -164,22 +142,6 @@ class ThreadedSession:
 
     async def restart(self) -> None:
         await to_its_end(in_own_thread(self._session.restart))
-
-
-async def _to_the_end(work: Coroutine[Any, Any, T], end: Callable[[], object]) -> T:
-    """Await the work of a thread. If this task is cancelled, call ``end``, and raise once the thread has ended."""
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        end()
-        with suppress(Exception):  # the thread raises CallCancelled, or its own error, which nobody is to get
-            await to_its_end(_result_of(task))
-        raise
-
-
-async def _result_of(task: asyncio.Future[T]) -> T:
-    return await task
 
 
 _lock = threading.Lock()
@@ -211,6 +173,9 @@ def run_to_end(work: Coroutine[Any, Any, T]) -> T:
     Ctrl-C cancels it, and is raised once it has ended.
     """
     loop, ended, tasks = _own_loop(), threading.Event(), list[asyncio.Task[T]]()
+    if asyncio._get_running_loop() is loop:  # it would wait for itself
+        work.close()
+        raise SessionBusy(IN_CALLBACK)
 
     def begin() -> None:
         tasks.append(task := loop.create_task(work))

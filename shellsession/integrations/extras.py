@@ -13,4 +13,6 @@ class MissingExtra(ShellSessionError, ImportError):
 
 def missing(extra: str, error: ImportError) -> MissingExtra:
     """A MissingExtra for ``error``, which importing an SDK raised."""
-    return MissingExtra(f"{error}: install what this needs with `pip install 'shellsession[{extra}]'`")
+    return MissingExtra(
+        f"{error}: install shellsession again, with the extra: `pip install 'PATH/TO/SHELLSESSION[{extra}]'`"
+    )

@@ -6,11 +6,10 @@ Standard input and output carry the protocol. Bash and its commands never inheri
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Annotated, Any, Final, cast
@@ -25,26 +24,7 @@ from ..options import SessionOptions
 from ..policy.rules import UNCONFIRMED, Policy, refused
 from .binding import AwaitedSession
 from .extras import missing
-from .toolbox import (
-    PROGRESS,
-    Bytes,
-    Command,
-    Enter,
-    Interactive,
-    JobId,
-    JobPatience,
-    Keys,
-    KillJob,
-    Lines,
-    OutputId,
-    Patience,
-    Pattern,
-    StreamName,
-    TextToType,
-    Timeout,
-    Toolbox,
-    UntilText,
-)
+from .toolbox import PROGRESS, Command, Interactive, Timeout, Toolbox
 
 try:
     import anyio
@@ -54,13 +34,24 @@ try:
     from mcp.server.mcpserver.exceptions import ToolError
     from mcp.server.stdio import stdio_server
     from mcp.shared.message import SessionMessage
-    from mcp.types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError, ToolAnnotations
+    from mcp.types import (
+        INVALID_REQUEST,
+        PARSE_ERROR,
+        CallToolResult,
+        ErrorData,
+        JSONRPCError,
+        TextContent,
+        ToolAnnotations,
+    )
 except ImportError as error:
     raise missing("mcp", error) from error
 
 _INSTRUCTIONS: Final = """\
 One bash that stays open. `bash` runs a command in it; directory, variables and functions persist between calls. A
 command that takes long is handed back running: `wait` for it, `send` it input, or `interrupt` it."""
+
+_ACTS: Final = ToolAnnotations(destructive_hint=True, open_world_hint=True)
+_LOOKS: Final = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 
 _UNREADABLE: Final = (
     "the request is not valid JSON in UTF-8 (half of a surrogate pair? an invalid byte?): nothing was run"
@@ -92,12 +83,17 @@ def server(toolbox: Toolbox, asking: Policy | None = None) -> MCPServer:
         """
 
         async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
-            if name in toolbox.VERBS:
-                try:
-                    arguments = toolbox.checked(name, arguments)
-                except ShellSessionError as error:
-                    raise ToolError(str(error)) from error
-            return await super().call_tool(name, arguments, context)
+            if name not in toolbox.VERBS:
+                return await super().call_tool(name, arguments, context)
+            if context is not None:  # only in the task of this request
+                PROGRESS.set(lambda seconds, line: context.report_progress(seconds, None, line or None))
+            try:
+                if name == "bash" and asking is not None:  # the SDK asks the user first
+                    return await super().call_tool(name, toolbox.checked(name, arguments), context)
+                text = await toolbox.call(name, arguments)
+            except ShellSessionError as error:
+                raise ToolError(str(error)) from error
+            return CallToolResult(content=[TextContent(type="text", text=text)])
 
         async def run_stdio_async(self) -> None:
             core = self._lowlevel_server
@@ -110,8 +106,6 @@ def server(toolbox: Toolbox, asking: Policy | None = None) -> MCPServer:
                     group.cancel_scope.cancel()
 
     mcp_server = CheckedServer("shellsession", instructions=_INSTRUCTIONS, version=VERSION, log_level="WARNING")
-    destructive = ToolAnnotations(destructive_hint=True, open_world_hint=True)
-    read_only = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 
     async def ask(command: str, context: Context) -> Elicit[Confirmation] | None:
         """The question to the client's user, or None if there is none."""
@@ -126,45 +120,26 @@ def server(toolbox: Toolbox, asking: Policy | None = None) -> MCPServer:
             raise ToolError(_CANNOT_ASK)
         return Elicit(f"Run this command?\n\n{question}", Confirmation)
 
-    async def bash(
-        command: Command, context: Context, answer: Any, timeout: Timeout = None, interactive: Interactive = False
+    async def asked_bash(
+        command: Command, answer: Any, timeout: Timeout = None, interactive: Interactive = False
     ) -> str:
-        if answer.action != "accept":
-            raise ToolError(str(refused(UNCONFIRMED)))
-        return await _answer(toolbox.bash(command, timeout, interactive), context)
+        try:
+            if answer.action != "accept":
+                raise refused(UNCONFIRMED)
+            return await toolbox.bash(command, timeout, interactive)
+        except ShellSessionError as error:
+            raise ToolError(str(error)) from error
 
     # The SDK calls ``ask`` first, which no annotation in the source can name, as it is local.
-    bash.__annotations__["answer"] = Annotated[ElicitationResult[Confirmation], Resolve(ask)]
-    mcp_server.tool(description=inspect.getdoc(toolbox.bash), annotations=destructive, structured_output=False)(bash)
-
-    @mcp_server.tool(description=inspect.getdoc(toolbox.send), annotations=destructive, structured_output=False)
-    async def send(context: Context, text: TextToType = "", keys: Keys = None, enter: Enter = True) -> str:
-        return await _answer(toolbox.send(text, keys, enter), context)
-
-    @mcp_server.tool(description=inspect.getdoc(toolbox.wait), annotations=read_only, structured_output=False)
-    async def wait(context: Context, seconds: Patience = None) -> str:
-        return await _answer(toolbox.wait(seconds), context)
-
-    @mcp_server.tool(description=inspect.getdoc(toolbox.interrupt), annotations=destructive, structured_output=False)
-    async def interrupt() -> str:
-        return await _answer(toolbox.interrupt())
-
-    @mcp_server.tool(description=inspect.getdoc(toolbox.restart), annotations=destructive, structured_output=False)
-    async def restart() -> str:
-        return await _answer(toolbox.restart())
-
-    @mcp_server.tool(description=inspect.getdoc(toolbox.jobs), annotations=destructive, structured_output=False)
-    async def jobs(
-        job: JobId = None, until: UntilText = None, seconds: JobPatience = None, kill: KillJob = False
-    ) -> str:
-        return await _answer(toolbox.jobs(job, until, seconds, kill))
-
-    @mcp_server.tool(description=inspect.getdoc(toolbox.read_output), annotations=read_only, structured_output=False)
-    async def read_output(
-        id: OutputId, stream: StreamName = "stdout", lines: Lines = None, bytes: Bytes = None, grep: Pattern = None
-    ) -> str:
-        return await _answer(toolbox.read_output(id, stream, lines, bytes, grep))
-
+    asked_bash.__annotations__["answer"] = Annotated[ElicitationResult[Confirmation], Resolve(ask)]
+    for verb in toolbox.VERBS:
+        mcp_server.add_tool(
+            asked_bash if verb == "bash" and asking is not None else getattr(toolbox, verb),
+            verb,
+            description=Toolbox.definition(verb)["description"],
+            annotations=_LOOKS if verb in ("wait", "read_output") else _ACTS,
+            structured_output=False,
+        )
     return mcp_server
 
 
@@ -266,13 +241,3 @@ async def _connect(agent: str, socket: str | None, options: SessionOptions) -> A
     session = AsyncRemoteSession._of(agent, socket, True, options, exact=True)
     await session.connect()
     return session
-
-
-async def _answer(verb: Awaitable[str], context: Context | None = None) -> str:
-    """Await a verb and return its text. An error becomes a ToolError, which the model reads."""
-    if context is not None:  # only in the task of this request
-        PROGRESS.set(lambda seconds, line: context.report_progress(seconds, None, line or None))
-    try:
-        return await verb
-    except ShellSessionError as error:
-        raise ToolError(str(error)) from error

@@ -8,7 +8,7 @@ order.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
@@ -30,23 +30,9 @@ async def call_in_thread(tool: Tool[P], call: object, cancelled: Callable[[], bo
 
     ``cancelled`` is polled ten times a second. If it returns True, or if this task is cancelled, the call is cancelled.
     """
-    token, done = CancelToken(), asyncio.Event()
-    task_cancelled: asyncio.CancelledError | None = None
-    work: asyncio.Future[P] = asyncio.ensure_future(_in_turn(tool, call, token))
-    work.add_done_callback(lambda _: done.set())
-    while not done.is_set():
-        try:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(done.wait(), None if cancelled is None else _POLL_INTERVAL)
-        except asyncio.CancelledError as error:
-            task_cancelled = task_cancelled or error
-        if task_cancelled is not None or (cancelled is not None and cancelled()):
-            token.cancel()
-    if task_cancelled is not None:
-        work.exception()  # mark it as retrieved: nothing will await it
-        raise task_cancelled  # the same object: anyio recognizes its own cancellations by their message
+    token = CancelToken()
     try:
-        return work.result()
+        return await until_ended(_in_turn(tool, call, token), token.cancel, cancelled)
     except CallCancelled:  # cancelled while queued: call the tool, which runs nothing, for the error of its contract
         token._left_queue = True
         payload: P = await in_own_thread(tool, call, token)
@@ -75,6 +61,27 @@ async def unless(cancelled: Callable[[], bool], work: Coroutine[Any, Any, T]) ->
         raise
     finally:
         timer.cancel()
+
+
+async def until_ended(work: Awaitable[T], end: Callable[[], object], cancelled: Callable[[], bool] | None = None) -> T:
+    """Await the work, and call ``end`` if this task is cancelled or ``cancelled``, which is polled, returns True.
+
+    Returns once the work has ended. A cancelled task raises its cancellation then.
+    """
+    task, cancellation, is_ending = asyncio.ensure_future(work), None, False
+    while not task.done():
+        try:
+            await asyncio.wait([task], timeout=None if cancelled is None else _POLL_INTERVAL)
+        except asyncio.CancelledError as error:
+            cancellation = cancellation or error
+        if not is_ending and (cancellation is not None or (cancelled is not None and cancelled())):
+            is_ending = True  # once: anyio cancels a task again and again
+            end()
+    if cancellation is None:
+        return task.result()
+    with suppress(BaseException):  # otherwise asyncio logs that nobody has retrieved the exception
+        task.result()
+    raise cancellation  # the same object: anyio recognizes its own cancellations by their message
 
 
 async def _in_turn(tool: Tool[P], call: object, token: CancelToken) -> P:

@@ -35,6 +35,7 @@ from ..engine.verbs.delivery import joined
 from ..errors import (
     IS_CLOSED,
     LATE,
+    MATCHES,
     NOT_YOURS,
     STILL_RUNS,
     InvalidRequest,
@@ -58,7 +59,7 @@ from ..models import (
     to_bytes,
 )
 from ..options import check_policy
-from ..paging import check_chars
+from ..paging import check_chars, query_for
 from ..text import MAX_CHARS, clean, ending, fitted, left_running, report
 from .binding import AwaitedSession, Reopen, awaited_session
 
@@ -95,13 +96,18 @@ def describe(
         notes[0] += _RUN_AGAIN
     if result.background:
         notes.append(left_running(result.background) + jobs)
-    streams = streams_of(result) if secrets is None else masked_streams(result, secrets.mask)
+    if secrets is None:
+        streams = streams_of(result)
+    else:
+        streams, notes = masked_streams(result, secrets.mask), [*map(secrets.mask, notes)]
     return report(streams, notes, limit, id=result.id if jobs and result.output_kept else "")
 
 
 def _describe_end(result: Result) -> str:
     """How a command ended, and what the model may do where it has not; "" if it succeeded."""
     match result.outcome:
+        case "running" if result.reason.startswith(MATCHES):
+            return f"it has printed the text of `until`, and runs on: {_NEXT}"
         case "running" | "idle" if result.runs_on:
             return f"{ending(result)}: {_NEXT}"
         case "input" if result.runs_on:
@@ -109,13 +115,19 @@ def _describe_end(result: Result) -> str:
     return ending(result)
 
 
-def _last_line(results: Sequence[Result]) -> str:
-    """The last line that the command has printed, or "" if it has printed none."""
+def _goes_on(result: Result) -> bool:
+    """Whether there is nothing to report yet: the command runs, and has not printed what `wait` waits for."""
+    return result.outcome == "running" and not result.reason.startswith(MATCHES)
+
+
+def _last_line(results: Sequence[Result], secrets: Secrets | None) -> str:
+    """The end of the last line that the command has printed, with secrets masked, or "" if it has printed none."""
     for result in reversed(results):
         for data in (result.stderr_bytes, result.stdout_bytes):
-            lines = clean(data[-_LINE_MAX:].decode("utf-8", "replace")).split("\n")
+            text = clean(data[-_TAIL:].decode("utf-8", "replace"))
+            lines = (text if secrets is None else secrets.mask(text)).split("\n")
             if line := next((line for line in reversed(lines) if line.strip()), ""):
-                return line
+                return line[-_LINE_MAX:]
     return ""
 
 
@@ -136,7 +148,8 @@ Progress = Callable[[float, str], Awaitable[object]]
 # line of output.
 PROGRESS: ContextVar[Progress | None] = ContextVar("progress", default=None)
 
-_LINE_MAX: Final = 500  # bytes of the last line that a progress report shows
+_LINE_MAX: Final = 500  # characters of the last line that a progress report shows
+_TAIL: Final = 4000  # bytes that are searched for that line: more, so that a secret in it is found whole
 _END_OF_JOB: Final = 1.0  # seconds that a killed job has to end
 _PAUSE: Final = 0.2  # seconds between two checks whether a command still runs
 
@@ -175,6 +188,7 @@ Timeout = Annotated[float | None, Field(description="Seconds after which the com
 Interactive = Annotated[bool, Field(description="Give the command a terminal as its input, to be answered with send")]
 Patience = Annotated[float | None, Field(description="How many seconds to wait at most")]
 JobId = Annotated[str | None, Field(description="The id of one job, such as j1")]
+AwaitedText = Annotated[str | None, Field(description="Wait until the command has printed this text")]
 UntilText = Annotated[str | None, Field(description="Wait until the job has printed this text")]
 JobPatience = Annotated[
     float | None, Field(description="How many seconds to wait at most for its end, or for the text")
@@ -197,6 +211,7 @@ Enter = Annotated[
     bool, Field(description="Press Enter after the text, unless keys are named; false to type a single character")
 ]
 
+_NO_PATTERN: Final[Mapping[str, str]] = {}
 _NOTHING: Final = "[nothing: there is no such part, or no line matches]"
 _EARLIER: Final = "nothing was run, as an earlier command still runs: `wait` for it, `send` it input, or `interrupt` it"
 # Wording of the library's errors that names its functions and options, and wording that names those of the model. A
@@ -292,19 +307,28 @@ class Toolbox:
     @classmethod
     def definition(cls, verb: str) -> dict[str, Any]:
         """A verb as a tool for a model: its name, its description, and the JSON schema of its arguments."""
-        method = getattr(cls, verb)
+        method = cls._method(verb)
         return tool_definition(verb, inspect.getdoc(method) or "", _arguments(method))
+
+    @classmethod
+    def _method(cls, verb: str) -> Callable[..., Awaitable[str]]:
+        """The method of a verb. Raises InvalidRequest for any other name: models invent some."""
+        if verb not in cls.VERBS:
+            raise InvalidRequest(f"there is no tool {verb!r:.100}; the tools are {', '.join(cls.VERBS)}")
+        method: Callable[..., Awaitable[str]] = getattr(cls, verb)
+        return method
 
     def checked(self, verb: str, call: object) -> dict[str, Any]:
         """The validated arguments of a call. Raises InvalidRequest, which says what is wrong and what is allowed."""
         try:
-            return dict(vars(_arguments(getattr(type(self), verb)).read(call)))
+            return dict(vars(_arguments(self._method(verb)).read(call)))
         except BadCall as error:
             raise InvalidRequest(str(error)) from None
 
     async def call(self, verb: str, call: object) -> str:
         """Call a verb with the arguments that a model sent. Raises ShellSessionError."""
-        text: str = await getattr(self, verb)(**self.checked(verb, call))
+        arguments = self.checked(verb, call)
+        text: str = await getattr(self, verb)(**arguments)
         return text
 
     async def bash(self, command: Command, timeout: Timeout = None, interactive: Interactive = False) -> str:
@@ -336,14 +360,20 @@ class Toolbox:
             return policy.limit(request.timeout) or seconds
         return request.timeout or seconds
 
-    async def wait(self, seconds: Patience = None) -> str:
-        """Wait until the command that was handed back running ends or needs input, or until some time has passed."""
+    async def wait(self, seconds: Patience = None, until: AwaitedText = None) -> str:
+        """Wait until the command that was handed back running ends or needs input, or until some time has passed.
+
+        With `until`: or until it prints that text.
+        """
+        # A model's regular expression could take for ever.
+        pattern = {} if until is None else {"until": re.escape(until)}
         if seconds is not None:
             _check("seconds", seconds)
-        async with self._exclusive() as until:
+        async with self._exclusive() as end:
             if seconds is not None:
-                until = min(until, time.monotonic() + seconds)
-            return await self._follow(self._timed_out_or(lambda: self._session.wait(self._next_wait(until))), until)
+                end = min(end, time.monotonic() + seconds)
+            first = self._timed_out_or(lambda: self._session.wait(self._next_wait(end), **pattern))
+            return await self._follow(first, end, pattern=pattern)
 
     async def send(self, text: TextToType = "", keys: Keys = None, enter: Enter = True) -> str:
         """Type into the running command's terminal (interactive=true) and press Enter, then wait as `wait` does."""
@@ -415,15 +445,16 @@ class Toolbox:
         grep: Pattern = None,
     ) -> str:
         """Read a part of a command's output that was too long to be shown: some lines, or the lines that match."""
-        if bytes is not None and self._session._secrets is not None:
-            raise InvalidRequest("bytes= could show parts of secrets, which are masked here: read lines instead")
-        parts: dict[str, Any] = {"lines": lines, "bytes": bytes, "grep": grep}
         try:
-            text = await self._session.read_output(id, stream, max_chars=self._max_chars, **parts)
+            query = query_for(id, stream, lines, bytes, grep, self._max_chars)
+            while True:
+                secrets = self._session._secrets
+                text = await self._session._page(query if secrets is None else query._replace(mask=secrets.mask))
+                if secrets is self._session._secrets:  # a client of a daemon knows them once it is connected
+                    return text or _NOTHING
         except ShellSessionError as error:
             self._reword(error)
             raise
-        return self._masked(text) or _NOTHING
 
     def _masked(self, text: str) -> str:
         """The text without secrets, and not longer than a model gets."""
@@ -525,20 +556,25 @@ class Toolbox:
         self._deadline, self._relied_on = time.monotonic() - result.duration + seconds, True
         return result
 
-    async def _follow(self, first: Awaitable[Result], until: float, begins: bool = False) -> str:
-        """Wait for a command until it ends or the patience does. At its time limit, end it. Returns the text."""
+    async def _follow(
+        self, first: Awaitable[Result], until: float, begins: bool = False, pattern: Mapping[str, str] = _NO_PATTERN
+    ) -> str:
+        """Wait for a command until it ends or the patience does. At its time limit, end it. Returns the text.
+
+        ``pattern``: the option of ``wait`` for what it may print.
+        """
         self._cancel_alarm()
         begun, results = time.monotonic(), list[Result]()
         try:
             self._add_result(results, await first)
             deadline, self._time_out_task = self._deadline, None
-            while results[-1].outcome == "running" and (now := time.monotonic()) < until:
+            while _goes_on(results[-1]) and (now := time.monotonic()) < until:
                 if deadline is not None and now >= deadline:
                     self._add_result(results, await self._time_out())
                     break
                 if (report := PROGRESS.get()) is not None:
-                    await report(now - begun, _last_line(results))
-                self._add_result(results, await self._session.wait(self._next_wait(until)))
+                    await report(now - begun, _last_line(results, self._session._secrets))
+                self._add_result(results, await self._session.wait(self._next_wait(until), **pattern))
             if not results[-1].runs_on:
                 self._deadline = None
             return self._described(results)

@@ -6,7 +6,7 @@ A part that is known only at run time is recorded as unknown; it is never ignore
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Final
@@ -68,6 +68,11 @@ def _elsewhere(path: str) -> str:
     return path if path.startswith("/") else UNKNOWN + path
 
 
+def lookup_variable(names: Iterable[str]) -> str:
+    """Return the first name of a variable that changes which program a name means, or ""."""
+    return next(filter(_LOOKUP_VARIABLE.fullmatch, names), "")
+
+
 def one_line(words: Sequence[str]) -> str:
     """The command in one line, for messages and patterns; ``?`` stands for each part known only at run time."""
     return " ".join(words).replace(UNKNOWN, "?")
@@ -102,9 +107,7 @@ class _Reader:
             raise TextTooLong(f"over {_MAX_CHARACTERS} characters, nested texts included")
 
     def _note_assignments(self, names: Sequence[str]) -> None:
-        for name in names:
-            if _LOOKUP_VARIABLE.fullmatch(name):
-                self.analysis.lookup_variable = self.analysis.lookup_variable or name
+        self.analysis.lookup_variable = self.analysis.lookup_variable or lookup_variable(names)
 
     def _started(self, words: Sequence[str], stdin: str | None, depth: int) -> Iterator[Sequence[str]]:
         """Add a command and the texts that it runs; yield the commands that it starts."""

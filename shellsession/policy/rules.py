@@ -16,8 +16,9 @@ from typing import Any, Final
 
 from ..errors import InvalidRequest, PolicyRefused
 from ..models import Request, check_flag, check_seconds, to_bytes
-from ..redact import Pattern, Redact, as_data, from_data
-from .commands import Analysis, analyze, one_line
+from ..patterns import Pattern, as_data, compiled, from_data
+from ..redact import Redact
+from .commands import Analysis, analyze, lookup_variable, one_line
 from .grammar import UNKNOWN
 from .programs import base_name, subcommands
 from .secrets import Secrets, secret_values
@@ -62,8 +63,8 @@ class Policy:
       first word that is not an option: "git push" matches ``git -C x push`` but not ``git stash push``. Other words
       (``--force``, ``/etc``, ``*``) may come anywhere after it, in the order of the rule.
     * ``allow``: the only commands that may run; a command must begin with the words of a rule. Any other command is
-      refused, or put to ``confirm`` if there is one. The same goes for a text that sets PATH, ENV or LD_*, as these
-      change which program a name means.
+      refused, or put to ``confirm`` if there is one. The same goes for a text, or an ``env=``, that sets PATH, ENV or
+      LD_*, as these change which program a name means.
     * ``write``: the only files that redirections may write (``>``, ``>>``, ``>|``, ``&>``, ``>&``, ``<>``), as
       patterns of absolute paths. ``*`` and ``?`` match within a directory, ``**`` across directories. Another target is
       refused, or put to ``confirm``, as a command is that ``allow`` does not cover. So is one that is known only at run
@@ -142,7 +143,7 @@ class Policy:
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
             raise InvalidRequest(f"max_command is a number of bytes, 1 or more, or None for no limit, not {size!r}")
         for name in ("hide_names", "hide_values"):
-            object.__setattr__(self, name, [_compiled(name, one) for one in getattr(self, name)])
+            object.__setattr__(self, name, [compiled(name, one) for one in getattr(self, name)])
         for name in _LISTS:  # in one form: two policies with the same rules are equal
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, tuple(getattr(self, name)))
@@ -190,7 +191,8 @@ class Policy:
         coroutine function, which only async tools can call.
         """
         verdict = self.judge(request, lambda: cwd)
-        if verdict.question and (self.confirm is None or not yes(ask(self.confirm, (verdict.question, agent, cwd)))):
+        arguments = verdict.question, agent, place_of(request, cwd)
+        if verdict.question and (self.confirm is None or not yes(ask(self.confirm, arguments))):
             raise refused(UNCONFIRMED)
         return verdict.request
 
@@ -207,7 +209,8 @@ class Policy:
             return Verdict(limited)  # it runs nothing
         analysis = analyze(text) if self._reads else Analysis()
         self._deny(text, analysis)
-        objection = self._objection(analysis) or self._write_objection(analysis, cwd)
+        analysis.lookup_variable = analysis.lookup_variable or lookup_variable(request.env or ())
+        objection = self._objection(analysis) or self._write_objection(analysis, lambda: place_of(request, cwd()))
         if objection and self.confirm is None:
             raise refused(objection)
         asks = self.confirm is not None and (self.allow is self.write is None or bool(objection))
@@ -284,8 +287,8 @@ class Policy:
     def _hides(self, name: str, value: str) -> bool:
         return (
             name.startswith(tuple(self.hide_prefixes))
-            or any(_compiled("", pattern).search(name) for pattern in self.hide_names)
-            or any(_compiled("", pattern).search(value) for pattern in self.hide_values)
+            or any(re.search(pattern, name) for pattern in self.hide_names)
+            or any(re.search(pattern, value) for pattern in self.hide_values)
         )
 
     def known_secrets(self, *environs: Mapping[str, str], redact: Redact = False) -> Secrets:
@@ -294,6 +297,20 @@ class Policy:
             return Secrets({}, named=self.secrets, redact=redact)
         hidden = [value for environ in environs for name, value in environ.items() if self._hides(name, value)]
         return Secrets({}, [*hidden, *chain.from_iterable(map(secret_values, environs))], self.secrets, redact)
+
+
+def secrets_of(policy: Policy | None, redact: Redact, *environs: Mapping[str, str], logged: bool = False) -> Secrets:
+    """The secrets that tools mask by the options of a session.
+
+    ``logged``: those that logs mask. They include the secrets of the environments, whatever the options are.
+    """
+    policy = policy or Policy()
+    return (replace(policy, mask_secrets=True) if logged else policy).known_secrets(*environs, redact=redact)
+
+
+def place_of(request: Request, cwd: str) -> str:
+    """Return where the request runs in a session whose directory is ``cwd``."""
+    return posixpath.join(cwd, request.cwd) if request.cwd else cwd
 
 
 def ask(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
@@ -320,13 +337,6 @@ def yes(answer: object) -> bool:
 def refused(reason: str) -> PolicyRefused:
     """A PolicyRefused with this reason."""
     return PolicyRefused(f"refused by policy: {reason}")
-
-
-def _compiled(name: str, pattern: Pattern) -> re.Pattern[str]:
-    try:
-        return re.compile(pattern)
-    except re.error as error:
-        raise InvalidRequest(f"{name}: {pattern!r} is not a regular expression: {error}") from None
 
 
 def _check_texts(name: str, values: object, kinds: tuple[type, ...]) -> None:

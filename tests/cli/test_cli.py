@@ -254,9 +254,9 @@ def test_nothing_runs(daemon: Daemon, agent: str, words: list[str]) -> None:
 def test_ctrl_c_before_the_verb_is_known_is_reported_as_json(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def struck(*_: object) -> None:
+    def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(importlib, "import_module", struck)
+    monkeypatch.setattr(importlib, "import_module", interrupted)
     assert command_line(["run", "--json", "--", "true"]) == 130
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "interrupted"

@@ -33,7 +33,7 @@ def test_ctrl_c_ends_the_command_and_keeps_the_state(daemon: Daemon, agent: str,
     assert cli(daemon.socket, "run", "-s", agent, "--", "echo $X").stdout == b"kept\n"
 
 
-# Counts until it is struck, and cleans up then.
+# Counts until it is interrupted, and cleans up then.
 _COUNTS: Final = "(trap 'echo cleaned up; exit' INT; i=0; while :; do echo $((i++)); done)"
 
 
@@ -152,22 +152,22 @@ def test_leaving_does_not_end_the_command_of_another(daemon: Daemon, agent: str,
         assert first.poll() is None
 
 
-def interrupted_twice(daemon: Daemon, agent: str, struck: Path) -> tuple[int, bytes]:
+def interrupted_twice(daemon: Daemon, agent: str, interrupted: Path) -> tuple[int, bytes]:
     """Status and stderr of a run that two Ctrl-C end, the second while the first one's command is being ended."""
     seconds, read, write = unique_seconds(), *os.pipe()
-    command = f"trap 'echo > {struck}; sleep 99' INT; head -c 200000 /dev/zero; sleep {seconds}"
+    command = f"trap 'echo > {interrupted}; sleep 99' INT; head -c 200000 /dev/zero; sleep {seconds}"
     with running(daemon.socket, "run", "-s", agent, "--", command, stdout=write) as process, open(read, "rb"):
         os.close(write)
         wait_until(lambda: with_argument(seconds) and waiting_in(read) >= 1 << 16, "what is stuck in its output")
         process.send_signal(signal.SIGINT)
-        wait_until(struck.exists, "what ends the command")
+        wait_until(interrupted.exists, "what ends the command")
         return finish(process, signal.SIGINT)
 
 
 def test_a_second_ctrl_c_is_quiet_too(daemon: Daemon, agent: str, place: Path) -> None:
     """On a busy machine the first may have ended the command before the second comes, and says so: then once more."""
     for attempt in range(5):
-        status, said = interrupted_twice(daemon, agent, place / f"struck{attempt}")
+        status, said = interrupted_twice(daemon, agent, place / f"interrupted{attempt}")
         assert status == 130
         if said == b"":
             return

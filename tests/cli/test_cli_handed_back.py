@@ -43,6 +43,16 @@ def test_send_types_keys_by_name(daemon: Daemon, agent: str) -> None:
     assert (done.returncode, done.stdout) == (5, b"$'|a\\t\\E[A'")
 
 
+def test_wait_returns_once_the_output_matches(daemon: Daemon, agent: str) -> None:
+    with session(agent, daemon) as sh:
+        sh.run("sleep 0.2; echo Ready on 80; sleep 1000", timeout=0.01, on_timeout="yield", tty=False)
+    done = cli(daemon.socket, "wait", "--until", "Ready on [0-9]+", agent)
+    assert (done.returncode, done.stdout) == (0, b"Ready on 80\n")
+    assert b"the output matches 'Ready on [0-9]+'; it is still running" in done.stderr
+    assert cli(daemon.socket, "wait", "--until", "(", agent).returncode == 125
+    cli(daemon.socket, "interrupt", agent)
+
+
 def test_wait_has_the_rest_and_the_status(daemon: Daemon, agent: str, tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)

@@ -117,12 +117,12 @@ def test_help_that_cannot_be_written_is_no_success(words: list[str], unbuffered:
 
 LOADING = """
 import os, runpy, signal, sys
-class Struck:
+class Interrupted:
     def find_spec(self, name, *_):
         if name == sys.argv[1]:
             os.kill(os.getpid(), signal.SIGINT)
 signal.signal(signal.SIGINT, signal.default_int_handler)
-sys.meta_path.insert(0, Struck())
+sys.meta_path.insert(0, Interrupted())
 runpy.run_module("shellsession", run_name="__main__")
 """
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 
 import commands
 from commands import cli
 from daemons import Daemon
+
+from shellsession import connect
 
 agent = commands.agent
 
@@ -26,12 +29,30 @@ def test_what_a_command_printed_is_shown_in_parts(daemon: Daemon, agent: str) ->
     assert shown("--stream", "stderr") == "err\n"
     assert shown("--grep", "^9+$", "--lines", "10:1000") == "99:99\n999:999\n"
     assert shown("--bytes", "0:3") == "1\n2"
-    page, _, mark = shown("--max-chars", "300").partition("[... ")
+    page, _, mark = shown("--max-chars", "1000").partition("[... ")
     again = mark.partition("; ")[2].removesuffix(" shows the next ...]\n")
     _, verb, *words = shlex.split(again)
     assert (verb, words[:2]) == ("output", [agent, "c1"])
     last = int(page.splitlines()[-1])
     assert cli(daemon.socket, verb, *words).stdout.decode().splitlines()[0] == str(last + 1)
+
+
+def test_a_search_goes_on_with_the_words_of_the_mark(daemon: Daemon, agent: str) -> None:
+    cli(daemon.socket, "run", "-s", agent, "--", "seq 5000")
+    done = cli(daemon.socket, "output", agent, "--grep", "9 ?[0-4]$", "--max-chars", "1000").stdout.decode()
+    again = done.partition("[... ")[2].partition("; ")[2].removesuffix(" shows the next ...]\n")
+    assert "--grep '9 ?[0-4]$'" in again
+    shown = cli(daemon.socket, *shlex.split(again)[1:]).stdout.decode()
+    numbers = [int(line.split(":")[0]) for line in (done.partition("[... ")[0] + shown).splitlines()]
+    assert numbers == [number for number in range(1, 5001) if re.search("9[0-4]$", str(number))]
+
+
+def test_secrets_of_the_session_are_masked(daemon: Daemon, agent: str) -> None:
+    with connect(f"{agent}-masked", daemon.socket, redact=["PIN-[0-9]+"]) as sh:
+        sh.run("echo PIN-1234")
+        assert sh.read_output("c1") == "PIN-1234\n"
+        assert cli(daemon.socket, "output", sh.agent).stdout == b"***\n"
+        assert cli(daemon.socket, "output", sh.agent, "--grep", "1").stdout == b""
 
 
 def test_what_is_not_kept_is_said(daemon: Daemon, agent: str) -> None:

@@ -92,7 +92,7 @@ def test_a_late_result_of_a_cancelled_command_is_not_shown(
             super().__init__()
             outcomes.append(self)
 
-    async def struck(exchange: Exchange) -> Message:
+    async def interrupted(exchange: Exchange) -> Message:
         if outcomes:
             raise KeyboardInterrupt
         return await ask(exchange)
@@ -104,7 +104,7 @@ def test_a_late_result_of_a_cancelled_command_is_not_shown(
 
     monkeypatch.setenv("SHELLSESSION_SOCKET", daemon.socket)
     monkeypatch.setattr(plain, "CancelOutcome", Noted)
-    monkeypatch.setattr(Exchange, "next", struck)
+    monkeypatch.setattr(Exchange, "next", interrupted)
     monkeypatch.setattr(builtins, "__import__", loaded)
     with pytest.raises(KeyboardInterrupt):
         plain.run(["-s", agent, "true"], lambda: None)

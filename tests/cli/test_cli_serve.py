@@ -205,3 +205,15 @@ def test_stop_ends_a_daemon_of_any_version_and_others_say_so(tmp_path: Path) -> 
     assert stopped.returncode == 0
     assert stopped.stderr.decode() == f"shellsession: the daemon (pid {process.pid}) has ended\n"
     assert heard == [{"protocol": 99, "id": "inc.1.1", "verb": "shutdown"}]
+
+
+@pytest.mark.parametrize("audit", ["off", "moved"])
+def test_a_daemon_that_starts_by_itself_obeys_the_variable_of_its_audit_log(tmp_path: Path, audit: str) -> None:
+    path, moved = str(tmp_path / "run" / "socket"), tmp_path / "moved"
+    env = {"XDG_STATE_HOME": str(tmp_path / "state"), "SHELLSESSION_AUDIT": "off" if audit == "off" else str(moved)}
+    try:
+        assert cli(path, "run", "--", "echo there", env=env).returncode == 0
+    finally:
+        cli(path, "stop")
+    assert not (tmp_path / "state").exists()
+    assert moved.exists() is (audit == "moved")

@@ -29,7 +29,7 @@ STATES: Final = [
     "IFS=0123456789abcdef",
     "shopt -s nullglob failglob nocasematch extdebug",
     "alias echo=false exec=false trap=false; f() { :; }; cd() { :; }; wait() { :; }; exec() { :; }",
-    "trap 'echo struck' EXIT ERR",
+    "trap 'echo interrupted' EXIT ERR",
     "set -T; trap 'x=1' DEBUG",
     "unset BASH; PATH=/nowhere:$PATH",
     "shopt -s expand_aliases; set a b c",
@@ -78,8 +78,8 @@ def test_a_command_of_documents_003_and_004_leads_a_process_group(agents: Agents
 @pytest.mark.parametrize("signal", ["INT", "TERM"])
 def test_a_command_that_signals_its_whole_group_is_waited_for(agents: Agents, signal: str) -> None:
     bash = bashtool.tool(agents, agent="a1")
-    command = f"trap 'echo struck' {signal}; kill -{signal} 0; echo on; exit 3"
-    assert _bashtool(bash, command) == ("struck\non\n", "", 3)
+    command = f"trap 'echo interrupted' {signal}; kill -{signal} 0; echo on; exit 3"
+    assert _bashtool(bash, command) == ("interrupted\non\n", "", 3)
     assert _bashtool(bash, f"kill -{signal} 0; sleep 100") == ("", "", -1)
 
 

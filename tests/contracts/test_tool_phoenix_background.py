@@ -122,7 +122,7 @@ def test_a_core_dump_is_reported(bash: Bash, tmp_path: Path) -> None:
 
 
 def test_a_command_that_cannot_be_waited_for_is_an_error_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """It outlives that line: a SIGCHLD that strikes bash 5.2 while `wait` complains has its trap hang in libc."""
+    """It outlives that line: a SIGCHLD that reaches bash 5.2 while `wait` complains has its trap hang in libc."""
     os.mkfifo(fifo := tmp_path / "fifo")
     broken = phoenix._WATCH.replace("_phoenix_pid=$!", "_phoenix_pid=1")
     monkeypatch.setattr(phoenix, "_WATCH", broken)
@@ -203,7 +203,7 @@ def test_a_later_timeout_leaves_it_alone(monkeypatch: pytest.MonkeyPatch) -> Non
     for persistent in (False, True):
         with Agents() as agents:
             bash = phoenix.tool(agents, agent="a1", persistent=persistent)
-            started = start(bash, "trap 'echo struck' INT; echo on; sleep 1000 & wait")
+            started = start(bash, "trap 'echo interrupted' INT; echo on; sleep 1000 & wait")
             wait_until(lambda started=started: started.text() == "on\n", "its first line")  # type: ignore[misc]
             monkeypatch.setattr(phoenix, "TIMEOUT", 0.3)
             assert bash({"command": "sleep 1000"}).code == "timed_out"

@@ -195,7 +195,7 @@ def test_at_the_timeout_bash_is_killed_at_once(bash: Bash, agents: Agents, tmp_p
     assert output(bash, "echo ${X-gone}; pwd") == f"gone\n{tmp_path}"
 
 
-def test_errors_can_be_told_apart(bash: Bash) -> None:
+def test_errors_can_be_distinguished(bash: Bash) -> None:
     """As the document's example of try and catch does."""
     with pytest.raises(TimeoutError) as caught:
         execute(bash, "sleep 1000", timeout=0.1)

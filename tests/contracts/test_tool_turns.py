@@ -135,7 +135,7 @@ def test_a_signal_handler_in_the_queue_comes_before_its_thread(sh: Session, pool
     def handle(*_: object) -> None:
         came.append(bash(execute("echo handler"))["output"])  # type: ignore[index]
 
-    def strike(main: int) -> None:
+    def ctrl_c(main: int) -> None:
         wait_until(lambda: main in queue(sh), "the main thread in the queue")
         signal.pthread_kill(main, signal.SIGALRM)
         wait_until(lambda: queue(sh).count(main) == 2, "its handler in the queue")
@@ -145,9 +145,9 @@ def test_a_signal_handler_in_the_queue_comes_before_its_thread(sh: Session, pool
     try:
         first = pool.submit(bash, execute("until [ -e go ]; do sleep 0.01; done"))
         wait_until(lambda: sh.state == "running", "the first command")
-        striking = pool.submit(strike, threading.get_ident())
+        sending = pool.submit(ctrl_c, threading.get_ident())
         came.append(bash(execute("echo thread"))["output"])  # type: ignore[index]
-        striking.result(PATIENCE)
+        sending.result(PATIENCE)
         first.result(PATIENCE)
     finally:
         signal.signal(signal.SIGALRM, before)

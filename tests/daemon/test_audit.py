@@ -210,7 +210,7 @@ def test_half_a_line_spoils_no_other(log: Path) -> None:
     assert log.read_text().count("\n") == 4
 
 
-def test_a_full_disk_breaks_nothing_and_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_disk_breaks_nothing_and_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     audit = Audit(FULL, max_bytes=1)
     say(audit, "one", "two", "three")
     assert audit.fault == f"audit log {FULL}: No space left on device: a line was lost; the next one will be tried"
@@ -219,7 +219,7 @@ def test_a_full_disk_breaks_nothing_and_is_told_once(caplog: pytest.LogCaptureFi
     assert list(read(FULL)) == []
 
 
-def test_a_trouble_that_is_over_is_told_no_more(log: Path) -> None:
+def test_a_trouble_that_is_over_is_reported_no_more(log: Path) -> None:
     log.mkdir()
     audit = Audit(str(log))
     say(audit, "one")

@@ -114,7 +114,7 @@ def test_bash_is_the_one_that_the_client_means(
     assert client("a", bash=name.format(place=place)).run("echo $MINE").stdout == "yes\n"
 
 
-def test_a_bash_that_is_not_there_is_told(client: Client) -> None:
+def test_a_bash_that_is_not_there_is_reported(client: Client) -> None:
     with pytest.raises(ShellUnavailable, match="no such bash"):
         client("a", bash="/no such bash").run("true")
 

@@ -65,7 +65,7 @@ def test_who_cannot_be_opened_takes_no_place_and_hears_whose_limit_it_is(tmp_pat
         assert two.run("echo back").stdout == "back\n"
 
 
-def test_many_agents_with_long_names_are_told(tmp_path: Path) -> None:
+def test_many_agents_with_long_names_are_listed(tmp_path: Path) -> None:
     """More than a header holds: who lists them, and who finds no room any more."""
     names = [f"{number:04d}".ljust(256, "\U0001f600") for number in range(1000)]
     with running(tmp_path / "daemon") as daemon, Raw(daemon.socket) as raw:

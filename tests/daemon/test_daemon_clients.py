@@ -76,7 +76,9 @@ def test_the_command_of_a_client_that_died_goes_on_and_another_waits_for_it(
     assert sh.run("echo free").stdout == "free\n"
 
 
-def test_the_end_of_a_dead_clients_command_may_be_heard_later(daemon: Daemon, sh: RemoteSession, place: Path) -> None:
+def test_the_end_of_a_dead_clients_command_may_be_received_later(
+    daemon: Daemon, sh: RemoteSession, place: Path
+) -> None:
     """Or never: who runs the next command just runs it."""
     with client_in(daemon, sh.agent, begin(place)) as client:
         wait_until((place / "begun").exists, "the command")
@@ -195,7 +197,7 @@ def test_a_request_is_cancelled(daemon: Daemon, sh: RemoteSession) -> None:
 
 @pytest.mark.parametrize("handed_back", [False, True], ids=["in it", "handed back"])
 @pytest.mark.parametrize("reads", [False, True])
-def test_of_a_shell_that_this_costs_the_next_command_is_told_unless_who_cancels_is(
+def test_of_a_shell_that_this_costs_the_next_command_is_reported_unless_who_cancels_is(
     daemon: Daemon, sh: RemoteSession, place: Path, reads: bool, handed_back: bool
 ) -> None:
     text = f"trap 'kill -9 $$' INT; touch {place}/begun; sleep 1000"

@@ -59,7 +59,7 @@ def live_with_asyncio(agent: str, socket: str, text: str, listener: Hear) -> Res
 
 @pytest.mark.parametrize("client", [live, live_with_asyncio], ids=["sync", "async"])
 @pytest.mark.parametrize("late", [False, True], ids=["while it runs", "with its end"])
-def test_live_output_that_a_lost_connection_swallowed_is_heard_once_and_in_order(
+def test_live_output_that_a_lost_connection_swallowed_is_received_once_and_in_order(
     proxy: Proxy, daemon: Daemon, place: Path, late: bool, client: Callable[[str, str, str, Hear], Result]
 ) -> None:
     heard = {"stdout": b"", "stderr": b""}
@@ -96,7 +96,7 @@ def test_live_output_that_a_lost_connection_swallowed_is_heard_once_and_in_order
     assert heard == {"stdout": b"1\n2\n3\n4\n", "stderr": b"-1\n-2\n-3\n-4\n"}
 
 
-def test_a_flood_is_heard_whole_over_many_cuts(proxy: Proxy, place: Path) -> None:
+def test_a_flood_is_received_whole_over_many_cuts(proxy: Proxy, place: Path) -> None:
     heard = bytearray()
     cuts = 0
     with connect("flood", proxy.path, False, cwd=place) as session, ThreadPoolExecutor(1) as threads:
@@ -125,7 +125,7 @@ def to_the_end(connection: Raw) -> list[int]:
 
 
 @pytest.mark.parametrize("left_open", [False, True])
-def test_what_is_told_again_is_taken_before_more_is_printed(daemon: Daemon, place: Path, left_open: bool) -> None:
+def test_what_is_reported_again_is_taken_before_more_is_printed(daemon: Daemon, place: Path, left_open: bool) -> None:
     """A client comes back again and again, and each time it reads nothing before that connection is lost, too."""
     agent = f"again and again {left_open}"
     with Raw(daemon.socket) as other, ExitStack() as lost:
@@ -175,7 +175,7 @@ def test_who_was_long_away_once_is_waited_for_when_he_is_cut_again(
 
 
 @pytest.mark.parametrize("client", [live, live_with_asyncio], ids=["sync", "async"])
-def test_output_that_is_no_longer_kept_for_a_client_that_was_long_away_is_told_as_such(
+def test_output_that_is_no_longer_kept_for_a_client_that_was_long_away_is_reported_as_such(
     proxy: Proxy, daemon: Daemon, tmp_path: Path, place: Path, client: Callable[[str, str, str, Hear], Result]
 ) -> None:
     agent, text = f"long away {client.__name__}", f"cd {place}; {_FLOOD.decode()}"
@@ -216,7 +216,7 @@ def test_the_command_line_prints_every_byte_once_over_a_cut(proxy: Proxy, place:
     assert (place / "printed").read_bytes() == (place / "all").read_bytes()
 
 
-def test_output_that_was_told_is_kept_once_when_its_command_has_ended(tmp_path: Path, place: Path) -> None:
+def test_output_that_was_delivered_is_kept_once_when_its_command_has_ended(tmp_path: Path, place: Path) -> None:
     """Not by what is still to be done for its client, too: a second of floods is much."""
     path = str(tmp_path / "socket")
     with serving(path), Raw(path) as raw:

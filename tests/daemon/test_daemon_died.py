@@ -34,7 +34,7 @@ def test_a_new_daemon_runs_nothing_that_an_old_one_was_asked(tmp_path: Path, gat
 
 
 @pytest.mark.parametrize("successor", [True, False], ids=["another daemon", "no daemon"])
-def test_a_client_whose_daemon_died_is_told(tmp_path: Path, place: Path, successor: bool) -> None:
+def test_a_client_whose_daemon_died_is_notified(tmp_path: Path, place: Path, successor: bool) -> None:
     clients, gates = (blocking, with_asyncio), []
     with ExitStack() as running_too, running(tmp_path / "one") as one, ThreadPoolExecutor(2) as threads:
         path, results = one.socket, []
@@ -59,7 +59,7 @@ def test_a_client_whose_daemon_died_is_told(tmp_path: Path, place: Path, success
     assert [gate.count for gate in gates] == [1, 1]
 
 
-def test_a_session_that_is_gone_is_told_before_a_command_runs_in_a_fresh_one(tmp_path: Path, place: Path) -> None:
+def test_a_session_that_is_gone_is_reported_before_a_command_runs_in_a_fresh_one(tmp_path: Path, place: Path) -> None:
     with running(tmp_path / "daemon") as daemon, connect("lost", daemon.socket, False, cwd=place) as session:
         session.run("X=1")
         daemon.stop(signal.SIGKILL)
@@ -70,7 +70,7 @@ def test_a_session_that_is_gone_is_told_before_a_command_runs_in_a_fresh_one(tmp
             assert session.run("echo [$X]; pwd").stdout == f"[]\n{place}\n"
 
 
-def test_with_asyncio_too_a_session_that_is_gone_is_told_once(tmp_path: Path) -> None:
+def test_with_asyncio_too_a_session_that_is_gone_is_reported_once(tmp_path: Path) -> None:
     async def main(socket: str) -> None:
         async with await aconnect("lost", socket, False, cwd="/") as session:
             await session.run("X=1")
@@ -89,7 +89,7 @@ def test_with_asyncio_too_a_session_that_is_gone_is_told_once(tmp_path: Path) ->
         asyncio.run(main(daemon.socket))
 
 
-def test_a_session_that_is_gone_is_told_when_a_proxy_hides_it(tmp_path: Path, place: Path) -> None:
+def test_a_session_that_is_gone_is_reported_when_a_proxy_hides_it(tmp_path: Path, place: Path) -> None:
     """The connection ends a moment after the request was written: whether it arrived, nobody knows."""
     with (
         running(tmp_path / "one") as one,

@@ -109,7 +109,7 @@ def test_who_runs_the_next_command_at_once_takes_nobodys_end(daemon: Daemon, sh:
             assert sh.wait().exit_code == 3
 
 
-def test_a_command_that_a_restart_ended_is_told_to_who_has_it(daemon: Daemon, sh: RemoteSession) -> None:
+def test_a_command_that_a_restart_ended_is_reported_to_who_has_it(daemon: Daemon, sh: RemoteSession) -> None:
     sh.run("sleep 99", timeout=0.05, on_timeout="yield")
     with connect(sh.agent, daemon.socket, False) as other:
         other.restart()
@@ -167,13 +167,13 @@ def test_a_shell_that_ended_with_what_was_handed_back_is_announced_by_the_next_c
         sh.wait()
 
 
-def test_who_was_told_of_the_end_of_the_shell_is_not_told_again(sh: RemoteSession) -> None:
+def test_who_was_notified_of_the_end_of_the_shell_is_not_notified_again(sh: RemoteSession) -> None:
     handed_back_and_dies(sh)
     assert sh.wait().stdout == "precious\n"
     assert sh.run("echo [$X]").stdout == "[]\n"
 
 
-def test_what_was_handed_back_and_ended_is_told_after_another_command(sh: RemoteSession, place: Path) -> None:
+def test_what_was_handed_back_and_ended_is_reported_after_another_command(sh: RemoteSession, place: Path) -> None:
     command = "until [ -e go ]; do :; done; echo precious; (exit 7)"
     assert sh.run(command, timeout=SOON, on_timeout="yield").outcome == "running"
     (place / "go").touch()
@@ -183,7 +183,7 @@ def test_what_was_handed_back_and_ended_is_told_after_another_command(sh: Remote
     assert (end.stdout, end.outcome, end.exit_code) == ("precious\n", "exited", 7)
 
 
-def test_whose_command_ended_with_a_restart_is_told_so(daemon: Daemon, sh: RemoteSession) -> None:
+def test_whose_command_ended_with_a_restart_is_notified(daemon: Daemon, sh: RemoteSession) -> None:
     sh.run("sleep 1000", timeout=SOON, on_timeout="yield")
     with connect(sh.agent, daemon.socket, start=False) as other:
         other.restart()
@@ -191,7 +191,7 @@ def test_whose_command_ended_with_a_restart_is_told_so(daemon: Daemon, sh: Remot
     assert (end.outcome, end.reason) == ("shell_exited", "the session was restarted meanwhile")
 
 
-def test_an_end_that_expect_saw_is_told_and_logged_though_nobody_waits_for_it(
+def test_an_end_that_expect_saw_is_reported_and_logged_though_nobody_waits_for_it(
     daemon: Daemon, sh: RemoteSession, raw: Raw
 ) -> None:
     raw.ask("watch", agent=sh.agent)
@@ -216,7 +216,7 @@ def test_a_shell_whose_death_expect_saw_is_announced_by_the_next_command_once(sh
     assert sh.run("echo [$X]").stdout == "[]\n"
 
 
-def test_a_shell_whose_death_expect_saw_and_wait_told_is_not_announced_again(sh: RemoteSession) -> None:
+def test_a_shell_whose_death_expect_saw_and_wait_reported_is_not_announced_again(sh: RemoteSession) -> None:
     assert sh.run("read x; echo last; kill -9 $$", stdin=TTY).outcome == "input"
     sh.type("go\n")
     assert sh.expect(pexpect.EOF) == 0

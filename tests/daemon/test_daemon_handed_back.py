@@ -91,7 +91,7 @@ def test_what_is_no_longer_known_of_a_command_is_said_once(daemon: Daemon, sh: R
         assert sh.send("hi\n").stdout == "got hi\n"
 
 
-def test_what_came_while_the_answer_was_on_its_way_to_nobody_is_told_too(
+def test_what_came_while_the_answer_was_on_its_way_to_nobody_is_reported_too(
     daemon: Daemon, sh: RemoteSession, place: Path
 ) -> None:
     """The client had gone when it was handed the command back, which ended before it came again for the answer."""
@@ -111,7 +111,9 @@ def test_what_came_while_the_answer_was_on_its_way_to_nobody_is_told_too(
         assert (end.parts[0], end.header["result"]["exit_code"]) == (b"two\n", 7)
 
 
-def test_an_end_whose_first_client_has_gone_is_told_once_by_who_interrupted(daemon: Daemon, sh: RemoteSession) -> None:
+def test_an_end_whose_first_client_has_gone_is_reported_once_by_who_interrupted(
+    daemon: Daemon, sh: RemoteSession
+) -> None:
     """Both are to be told; one is there, and so nobody else is told after it."""
     sh.open()
     seconds = unique_seconds()
@@ -127,9 +129,7 @@ def test_an_end_whose_first_client_has_gone_is_told_once_by_who_interrupted(daem
 
 
 @pytest.mark.parametrize("verb", ["run", "wait"])
-def test_who_gives_up_is_told_what_nobody_was_told_before(
-    daemon: Daemon, sh: RemoteSession, place: Path, verb: str
-) -> None:
+def test_who_gives_up_gets_what_nobody_got_before(daemon: Daemon, sh: RemoteSession, place: Path, verb: str) -> None:
     """Also the piece with which the command was handed back to a client that had gone."""
     sh.open()
     with Raw(daemon.socket) as lost, Raw(daemon.socket) as other, Raw(daemon.socket) as third:
@@ -150,7 +150,7 @@ def test_who_gives_up_is_told_what_nobody_was_told_before(
 
 
 @pytest.mark.parametrize("asked", ["by nobody", "again", "by another"])
-def test_a_shells_end_of_which_nobody_was_told_is_announced_by_the_next_command(
+def test_a_shells_end_of_which_nobody_was_notified_is_announced_by_the_next_command(
     daemon: Daemon, sh: RemoteSession, place: Path, asked: str
 ) -> None:
     """It ended with a command whose client had gone."""
@@ -175,7 +175,7 @@ def test_a_shells_end_of_which_nobody_was_told_is_announced_by_the_next_command(
 
 
 @pytest.mark.parametrize("end", ["echo one", "exit 3"])
-def test_an_end_that_two_waited_for_who_have_both_gone_is_told_to_who_comes_next(
+def test_an_end_that_two_waited_for_who_have_both_gone_is_reported_to_who_comes_next(
     daemon: Daemon, sh: RemoteSession, place: Path, end: str
 ) -> None:
     sh.open()
@@ -219,7 +219,7 @@ def test_who_interrupts_a_restart_and_leaves_takes_nothing_from_the_command_behi
         sh.close()
 
 
-def test_what_was_typed_in_vain_is_told_also_where_its_client_has_missed_a_piece(
+def test_unread_input_is_reported_also_where_its_client_has_missed_a_piece(
     raw: Raw, daemon: Daemon, sh: RemoteSession, tmp_path: Path
 ) -> None:
     """A terminal was closed in the moment in which its command was handed back."""
@@ -238,7 +238,7 @@ def test_what_was_typed_in_vain_is_told_also_where_its_client_has_missed_a_piece
 
 
 @pytest.mark.parametrize("printed", [10, 100_000])
-def test_what_was_typed_in_vain_is_told_to_who_hears_of_the_end_from_another_clients_wait(
+def test_unread_input_is_reported_to_who_gets_the_end_from_another_clients_wait(
     raw: Raw, daemon: Daemon, sh: RemoteSession, tmp_path: Path, printed: int
 ) -> None:
     """However much was printed: an idle session does not hold what is large."""

@@ -54,7 +54,9 @@ def test_what_waits_to_be_typed_is_for_the_command_that_is_there_still(hasty: Da
             assert waiting.result(PATIENCE).stdout == "it is this\n"
 
 
-def test_who_waits_for_a_held_session_is_told_of_its_end_at_once(raw: Raw, daemon: Daemon, sh: RemoteSession) -> None:
+def test_who_waits_for_a_held_session_is_notified_of_its_end_at_once(
+    raw: Raw, daemon: Daemon, sh: RemoteSession
+) -> None:
     """And so is who looks on; the next session of that agent is held by nobody."""
     raw.ask("watch", agent=sh.agent)
     raw.ask("hold", agent=sh.agent, holder="me")

@@ -175,7 +175,7 @@ def test_one_in_a_pid_namespace_of_its_own_is_gone_when_it_was_stopped(tmp_path:
             outside.kill()
 
 
-def test_what_waits_for_its_turn_at_the_end_is_told_that_it_was_not_run(hasty: Daemon, place: Path) -> None:
+def test_what_waits_for_its_turn_at_the_end_is_reported_that_it_was_not_run(hasty: Daemon, place: Path) -> None:
     with Raw(hasty.socket) as holder, Raw(hasty.socket) as waiting:
         holder.open("a", place)
         holder.ask("hold", agent="a", holder="me")

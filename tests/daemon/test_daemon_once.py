@@ -144,7 +144,7 @@ def forgetful(path: str, **memory: float) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("memory", [{"keep_bytes": 4000}, {"keep_seconds": 0.0}], ids=repr)
-def test_an_answer_that_is_no_longer_kept_is_told_as_such(
+def test_an_answer_that_is_no_longer_kept_is_reported_as_such(
     tmp_path: Path, place: Path, memory: dict[str, float]
 ) -> None:
     path = str(tmp_path / "socket")

@@ -165,7 +165,7 @@ def test_another_user_who_gets_as_far_as_the_socket_gets_nothing(daemon: Daemon)
 
 
 @as_root
-def test_the_client_of_another_user_is_told(daemon: Daemon) -> None:
+def test_the_client_of_another_user_is_notified(daemon: Daemon) -> None:
     open_to_all(daemon, True, True)
 
     def ask() -> str:

@@ -77,7 +77,7 @@ def test_a_restart_that_fails_has_ended_what_was_handed_back(daemon: Daemon, pla
 
 @pytest.mark.parametrize("fetched", [False, True], ids=["some left", "all fetched"])
 @pytest.mark.parametrize("verb", ["restart", "close", "kill"])
-def test_what_another_ends_is_told_with_all_that_it_printed_and_each_byte_is_counted_once(
+def test_what_another_ends_is_reported_with_all_that_it_printed_and_each_byte_is_counted_once(
     daemon: Daemon, sh: RemoteSession, place: Path, verb: str, fetched: bool
 ) -> None:
     """Also what its client had been told before, in the log, and what it has printed since, to who waits."""

@@ -71,7 +71,7 @@ def test_who_looks_on_sees_the_next_session_of_the_agent_too(raw: Raw, daemon: D
     assert told == [("closed", b""), ("command", b"echo afresh"), ("output", b"afresh\n"), ("result", b"")]
 
 
-def test_who_comes_later_is_told_what_runs(raw: Raw, sh: RemoteSession) -> None:
+def test_who_comes_later_sees_what_runs(raw: Raw, sh: RemoteSession) -> None:
     sh.run("sleep 100", timeout=0.05, on_timeout="yield")
     assert raw.ask("watch", agent=sh.agent).header["value"] == "sleep 100"
     sh.interrupt()
@@ -146,7 +146,7 @@ def test_who_looks_on_and_does_not_read_is_ended(daemon: Daemon, sh: RemoteSessi
         wait_until(lambda: other.ask("stats").header["value"]["connections"] < before, "his end")
 
 
-def test_a_long_command_that_runs_is_told_in_short(raw: Raw, sh: RemoteSession) -> None:
+def test_a_long_command_that_runs_is_shown_in_short(raw: Raw, sh: RemoteSession) -> None:
     sh.run(": " + "x" * (1 << 20) + "; sleep 100", timeout=0.05, on_timeout="yield")
     assert raw.ask("watch", agent=sh.agent).header["value"].startswith(": xxx")
     sh.interrupt()

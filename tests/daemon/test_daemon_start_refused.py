@@ -65,7 +65,7 @@ def test_a_daemon_says_that_others_may_write_to_its_directory(home: Home) -> Non
     assert not os.path.exists(home.socket)
 
 
-def test_who_wants_no_daemon_started_is_not_told_where_one_could_be(home: Home) -> None:
+def test_who_wants_no_daemon_started_gets_no_advice_where_one_could_be(home: Home) -> None:
     os.mkdir(os.path.dirname(home.socket))
     os.chmod(os.path.dirname(home.socket), 0o777)
     with socket.socket(socket.AF_UNIX) as left:
@@ -74,7 +74,7 @@ def test_who_wants_no_daemon_started_is_not_told_where_one_could_be(home: Home) 
         connect("nobody", home.socket, start=False)
 
 
-def test_a_daemon_that_cannot_start_is_told_as_such(home: Home) -> None:
+def test_a_daemon_that_cannot_start_is_reported_as_such(home: Home) -> None:
     os.mkdir(os.path.dirname(home.socket))
     os.chmod(os.path.dirname(home.socket), 0o777)
     _, errors = finish(home.client(), "go\n")

@@ -30,7 +30,7 @@ runtime, hasty = endings.runtime, endings.hasty
 
 
 @looks_into_it
-def test_where_no_descriptor_is_left_clients_are_told_at_once(hasty: Daemon, runtime: Path) -> None:
+def test_where_no_descriptor_is_left_clients_are_notified_at_once(hasty: Daemon, runtime: Path) -> None:
     """And are served again as soon as there are some."""
     with ExitStack() as clients, session(hasty) as sh:
         sh.run("X=1")

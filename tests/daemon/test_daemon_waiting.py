@@ -162,7 +162,7 @@ def test_who_died_while_he_waited_keeps_nobody_else_waiting(daemon: Daemon, sh: 
     assert (result.stdout, result.exit_code, result.outcome) == ("late\n", 4, "exited")
 
 
-def test_what_the_dead_were_told_of_a_command_comes_with_its_next_result(daemon: Daemon, sh: RemoteSession) -> None:
+def test_what_dead_clients_received_of_a_command_comes_with_its_next_result(daemon: Daemon, sh: RemoteSession) -> None:
     sh.open()
     leave_behind(daemon, sh, "run", WAITS, timeout=0.2, on_timeout="yield")
     with pytest.raises(SessionBusy):
@@ -173,7 +173,7 @@ def test_what_the_dead_were_told_of_a_command_comes_with_its_next_result(daemon:
         sh.wait()
 
 
-def test_what_nobody_heard_is_not_told_of_a_fresh_shell(daemon: Daemon, sh: RemoteSession) -> None:
+def test_what_nobody_received_is_not_reported_of_a_fresh_shell(daemon: Daemon, sh: RemoteSession) -> None:
     sh.open()
     leave_behind(daemon, sh, "run", WAITS)
     Path(sh.cwd, "go").touch()
@@ -183,7 +183,7 @@ def test_what_nobody_heard_is_not_told_of_a_fresh_shell(daemon: Daemon, sh: Remo
         sh.wait()
 
 
-def test_what_nobody_heard_is_not_told_for_what_was_run_after_it(daemon: Daemon, sh: RemoteSession) -> None:
+def test_what_nobody_received_is_not_reported_for_what_was_run_after_it(daemon: Daemon, sh: RemoteSession) -> None:
     sh.open()
     with ThreadPoolExecutor(1) as threads:
         leave_behind(daemon, sh, "run", WAITS)
@@ -195,7 +195,9 @@ def test_what_nobody_heard_is_not_told_for_what_was_run_after_it(daemon: Daemon,
         sh.wait()
 
 
-def test_what_nobody_heard_is_not_told_of_what_runs_after_it(daemon: Daemon, sh: RemoteSession, raw: Raw) -> None:
+def test_what_nobody_received_is_not_reported_of_what_runs_after_it(
+    daemon: Daemon, sh: RemoteSession, raw: Raw
+) -> None:
     sh.open()
     leave_behind(daemon, sh, "run", WAITS)
     Path(sh.cwd, "go").touch()
@@ -207,7 +209,7 @@ def test_what_nobody_heard_is_not_told_of_what_runs_after_it(daemon: Daemon, sh:
     assert raw.receive().parts[0] == b"next\n"
 
 
-def test_an_end_that_nobody_heard_comes_whole_to_who_was_handed_back_the_command(
+def test_an_end_that_nobody_received_comes_whole_to_who_was_handed_back_the_command(
     daemon: Daemon, sh: RemoteSession
 ) -> None:
     assert sh.run(WAITS, timeout=SOON, on_timeout="yield").stdout == "early\n"
@@ -245,3 +247,12 @@ def test_a_command_that_another_ended_while_its_client_took_its_output_is_logged
         pass
     logged = wait_until(lambda: daemon.logged(sh.agent), "its line in the log")
     assert [line["outcome"] for line in logged] == ["interrupted"]
+
+
+def test_a_pattern_that_backtracks_without_end_holds_up_no_agent(daemon: Daemon, sh: RemoteSession) -> None:
+    sh.run("echo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab; sleep 1000", timeout=SOON, on_timeout="yield")
+    result = sh.wait(PATIENCE, until="(a+)+c")
+    assert result.outcome == "running"
+    assert result.reason == "the search for '(a+)+c' takes too long: simplify the pattern"
+    assert sh.wait(PATIENCE, until="a+b").reason == "the output matches 'a+b'"
+    assert sh.interrupt().outcome == "interrupted"

@@ -102,7 +102,7 @@ def test_half_a_message_is_no_message(raw: Raw, data: bytes) -> None:
         raw.receive()
 
 
-def test_what_is_no_message_behind_a_request_is_told_at_once(raw: Raw, daemon: Daemon) -> None:
+def test_what_is_no_message_behind_a_request_is_reported_at_once(raw: Raw, daemon: Daemon) -> None:
     request = raw.header("list")
     raw.socket.sendall(encode(request) + b"garbage\n")
     messages = []

@@ -56,7 +56,7 @@ def test_a_number_that_was_passed_over_is_not_run_any_more() -> None:
     done(ledger, name(1, 4))
 
 
-def test_what_was_told_before_a_reply_is_kept_until_the_next_request() -> None:
+def test_what_was_reported_before_a_reply_is_kept_until_the_next_request() -> None:
     ledger = with_connections(2, keep_bytes=4 * OVERHEAD)
     done(ledger, name(1, 1), b"reply", told=b"output, ")
     done(ledger, name(2, 1))  # another client's: it says nothing of the first

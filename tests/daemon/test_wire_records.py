@@ -109,7 +109,7 @@ def test_an_error_comes_out_as_it_went_in(error: ShellSessionError) -> None:
 
 
 @pytest.mark.parametrize("code", ["unheard_of", "", "ShellSessionError", "os.system"])
-def test_an_unknown_code_is_told_in_the_message(code: str) -> None:
+def test_an_unknown_code_is_reported_in_the_message(code: str) -> None:
     error = to_error({"code": code, "message": "what happened"}, ())
     assert told(error) == (ShellSessionError, f"what happened (the peer calls this {code!r})", {})
 

@@ -62,7 +62,7 @@ def test_cancelling_a_wait_ends_the_command_that_was_waited_for(place: Path) -> 
 
 @pytest.mark.parametrize("kind", ["here", "in the daemon"])
 @pytest.mark.parametrize("verb", ["wait", "send", "expect"])
-def test_what_a_cancelled_verb_has_ended_is_not_told_by_a_later_one(daemon: Daemon, kind: str, verb: str) -> None:
+def test_what_a_cancelled_verb_has_ended_is_not_reported_by_a_later_one(daemon: Daemon, kind: str, verb: str) -> None:
     verbs: dict[str, Callable[[Any], Any]] = {
         "wait": lambda sh: sh.wait(),
         "send": lambda sh: sh.send("again\n"),
@@ -186,7 +186,7 @@ def test_a_cancelled_close_leaves_nothing(place: Path) -> None:
 
 
 @pytest.mark.parametrize("steps", range(5))
-def test_who_is_told_of_anothers_end_and_cancelled_at_once_is_cancelled(steps: int) -> None:
+def test_who_is_notified_of_anothers_end_and_cancelled_at_once_is_cancelled(steps: int) -> None:
     """However far the news has come: asyncio.wait_for lost it before Python 3.12."""
 
     async def main() -> None:

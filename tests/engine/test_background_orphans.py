@@ -145,7 +145,7 @@ def test_what_a_call_started_itself_is_killed_with_the_shell(sh: Session, merged
 
 
 @pytest.mark.parametrize("end", [Session.restart, Session.close])
-def test_a_call_whose_shell_another_thread_ends_is_told_all_that_went_with_it(
+def test_a_call_whose_shell_another_thread_ends_reports_all_that_went_with_it(
     sh: Session, end: Callable[[Session], None]
 ) -> None:
     seconds = unique_seconds()
@@ -160,7 +160,7 @@ def test_a_call_whose_shell_another_thread_ends_is_told_all_that_went_with_it(
 
 
 @pytest.mark.parametrize("job", ["sleep {} &", "setsid sleep {} &"])
-def test_the_call_that_is_told_of_the_shells_end_is_told_what_went_with_it(sh: Session, job: str) -> None:
+def test_the_call_that_reports_the_shells_end_reports_what_went_with_it(sh: Session, job: str) -> None:
     seconds = unique_seconds()
     sh.run(job.format(seconds))
     pids = wait_until(lambda: with_argument(seconds), "the job")

@@ -59,7 +59,7 @@ async def test_a_pause_is_no_silence(place: Path) -> None:
 
 
 @in_a_loop
-async def test_a_failing_coroutine_is_told_like_any_callback(place: Path) -> None:
+async def test_a_failing_coroutine_is_reported_like_any_callback(place: Path) -> None:
     async def fail(_: str, __: bytes) -> None:
         await asyncio.sleep(0)
         raise LookupError("mine")

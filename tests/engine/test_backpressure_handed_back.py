@@ -82,7 +82,7 @@ async def interrupt(session: AsyncSession) -> Result:
 
 @pytest.mark.parametrize("last", ["taken", "refused", "cancelled"])
 @pytest.mark.parametrize("verb", [wait, poll, send, interrupt])
-def test_the_end_of_a_handed_back_command_is_told_once_all_is_taken(
+def test_the_end_of_a_handed_back_command_is_reported_once_all_is_taken(
     place: Path, verb: Callable[[AsyncSession], Coroutine[Any, Any, Result]], last: str
 ) -> None:
     @in_a_loop
@@ -121,7 +121,7 @@ def test_the_end_of_a_handed_back_command_is_told_once_all_is_taken(
     test(place)
 
 
-def test_the_end_in_another_loop_is_told_once_all_is_taken(place: Path) -> None:
+def test_the_end_in_another_loop_is_reported_once_all_is_taken(place: Path) -> None:
     session, heard = AsyncSession(cwd=place), list[bytes]()
 
     async def take(_: str, data: bytes) -> None:

@@ -267,7 +267,7 @@ def still_held(sh: Session) -> int:
     return tracemalloc.get_traced_memory()[0]
 
 
-class Struck(Exception):
+class Interrupted(Exception):
     """What a signal's handler raises, in a host that has one."""
 
 
@@ -277,7 +277,7 @@ def test_a_signal_at_its_collection_leaves_nothing_of_it(place: Path, monkeypatc
     def strike_first(steps: Steps[object]) -> object:
         ends.append(steps)
         if len(ends) == 1:
-            raise Struck
+            raise Interrupted
         return drive(steps)
 
     session = Session(cwd=place).open()

@@ -142,7 +142,7 @@ def test_a_subshell_that_is_killed_as_it_is_seized_is_reaped(sh: Session, monkey
     assert sh.run("echo $v").stdout == "7\n"
 
 
-def test_what_may_not_be_signalled_is_not_waited_for_nor_told_as_killed(
+def test_what_may_not_be_signalled_is_not_waited_for_nor_reported_as_killed(
     sh: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a setuid program, where we are an ordinary user."""
@@ -247,7 +247,7 @@ def test_what_traps_and_background_commands_make_of_a_cut(sh: Session, command: 
     assert sh.run("trap - INT; jobs -r; echo $v").stdout == "7\n"
 
 
-def test_what_has_ended_by_itself_is_not_told_as_killed(sh: Session) -> None:
+def test_what_has_ended_by_itself_is_not_reported_as_killed(sh: Session) -> None:
     leaves_a_zombie = "import subprocess, time; child = subprocess.Popen(['true']); print(child.pid); time.sleep(100)"
     result = sh.run(f"{sys.executable} -ISuc {shlex.quote(leaves_a_zombie)}", timeout=1)
     assert (result.outcome, len(result.killed), int(result.stdout) in result.killed) == ("timed_out", 1, False)

@@ -104,34 +104,34 @@ def test_only_what_a_trap_runs_is_waited_for(sh: Session, monkeypatch: pytest.Mo
     assert time.monotonic() - began < PATIENCE
 
 
-def test_an_interrupt_that_was_struck_half_way_is_done_again(sh: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    for strike in (1, 2, 3, 4):
+def test_an_interrupt_that_was_interrupted_half_way_is_done_again(sh: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    for moment in (1, 2, 3, 4):
         calls = itertools.count(1)
 
-        def kill_or_be_struck(*signalled: Any, calls: Iterator[int] = calls, strike: int = strike) -> list[int]:
-            if next(calls) == strike:
+        def kill_or_be_interrupted(*signalled: Any, calls: Iterator[int] = calls, moment: int = moment) -> list[int]:
+            if next(calls) == moment:
                 raise KeyboardInterrupt
             return kill(*signalled)
 
         with monkeypatch.context() as patch:
-            patch.setattr(interrupt, "kill", kill_or_be_struck)
+            patch.setattr(interrupt, "kill", kill_or_be_interrupted)
             with pytest.raises(KeyboardInterrupt):
                 sh.run("sleep 100 | cat; echo after", timeout=SOON)
         assert sh.run("echo $?").stdout == "130\n"
 
 
 @pytest.mark.parametrize(("where", "name"), [(interrupt, "kill"), (interrupt, "_trace")], ids=["signals", "traces"])
-def test_nothing_is_begun_where_an_interrupt_was_struck_half_way(
+def test_nothing_is_begun_where_an_interrupt_was_interrupted_half_way(
     sh: Session, monkeypatch: pytest.MonkeyPatch, where: object, name: str
 ) -> None:
     """Bash was let go on until it was done again, with its program at its end by then."""
     shell, run, act = sh.open()._engine.live(), interrupt.Escalation.run, getattr(where, name)
-    for strike in range(1, 100):
+    for moment in range(1, 100):
         acts, runs = itertools.count(1), itertools.count(1)
 
-        def act_and_be_struck(*given: Any, acts: Iterator[int] = acts, strike: int = strike) -> Any:
+        def act_and_be_interrupted(*given: Any, acts: Iterator[int] = acts, moment: int = moment) -> Any:
             came = act(*given)
-            if next(acts) == strike:
+            if next(acts) == moment:
                 raise KeyboardInterrupt
             return came
 
@@ -141,16 +141,16 @@ def test_nothing_is_begun_where_an_interrupt_was_struck_half_way(
             return run(escalation)
 
         with monkeypatch.context() as patch:
-            patch.setattr(where, name, act_and_be_struck)
+            patch.setattr(where, name, act_and_be_interrupted)
             patch.setattr(interrupt.Escalation, "run", run_late)
             try:
                 result = sh.run("sleep 100; echo after", timeout=0.1)
             except KeyboardInterrupt:
-                assert sh.run("echo $?").stdout == "130\n", strike
+                assert sh.run("echo $?").stdout == "130\n", moment
                 continue
         assert (result.outcome, result.stdout) == ("timed_out", "")
         return
-    raise AssertionError("it is struck without end")
+    raise AssertionError("it is interrupted without end")
 
 
 @pytest.mark.parametrize(

@@ -32,19 +32,19 @@ def test_a_shell_that_may_not_be_traced_is_kept_all_the_same(sh: Session, monkey
     assert sh.run("echo $v").stdout == "7\n"
 
 
-@pytest.mark.parametrize("strike", range(1, 12))
-def test_a_trace_that_was_struck_half_way_is_let_go(sh: Session, monkeypatch: pytest.MonkeyPatch, strike: int) -> None:
+@pytest.mark.parametrize("moment", range(1, 12))
+def test_an_interrupted_trace_is_let_go(sh: Session, monkeypatch: pytest.MonkeyPatch, moment: int) -> None:
     calls = itertools.count(1)
     trace = interrupt._trace
 
-    def trace_or_be_struck(*request: int) -> None:
+    def trace_or_be_interrupted(*request: int) -> None:
         trace(*request)
-        if next(calls) == strike:
+        if next(calls) == moment:
             raise KeyboardInterrupt
 
     sh.run("v=7")
     with monkeypatch.context() as patch:
-        patch.setattr(interrupt, "_trace", trace_or_be_struck)
+        patch.setattr(interrupt, "_trace", trace_or_be_interrupted)
         with pytest.raises(KeyboardInterrupt):
             sh.run("sleep 100; echo after", timeout=SOON)
     assert sh.run("echo $v").stdout == "7\n"
@@ -78,7 +78,7 @@ def test_a_shell_that_is_traced_just_now_is_alive(sh: Session) -> None:
     assert sh.run("echo on").stdout == "on\n"
 
 
-def test_a_host_that_waits_for_any_child_is_told_of_no_stop(sh: Session) -> None:
+def test_a_host_that_waits_for_any_child_sees_no_stop(sh: Session) -> None:
     told: list[int] = []
 
     def reap(*_: object) -> None:

@@ -30,7 +30,7 @@ def test_a_dialogue(sh: Session) -> None:
     assert last.stdout == "Zoë is 7\n"
 
 
-def test_the_question_is_told_though_nobody_held_its_stream_before(
+def test_the_question_is_reported_though_nobody_held_its_stream_before(
     sh: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a busy machine bash opens the stream of its prompt after we have seen it as hung up, and left it out."""

@@ -175,19 +175,19 @@ def test_without_a_thread_a_command_that_leaves_something_running_has_its_result
         assert session.run("echo b").stdout == "b\n"
 
 
-def test_where_ctrl_c_strikes_before_there_is_a_thread_who_adds_next_gets_one(
+def test_where_ctrl_c_comes_before_there_is_a_thread_who_adds_next_gets_one(
     pipes: Pipes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As it may in a host with threads, where it cannot be put off: the kernel gives it to any of them."""
     drainer, read, made, eventfd = Drainer(), threading.Event(), list[int](), os.eventfd
-    (reading, writing), strikes = pipes(), iter([True])
+    (reading, writing), interrupts = pipes(), iter([True])
 
     def noted(*values: int) -> int:
         made.append(eventfd(*values))
         return made[-1]
 
     def start(thread: threading.Thread) -> None:
-        if next(strikes, False):
+        if next(interrupts, False):
             raise KeyboardInterrupt
         monkeypatch.undo()
         thread.start()

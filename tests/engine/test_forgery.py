@@ -220,7 +220,7 @@ def test_what_a_job_writes_to_the_terminal_is_in_no_other_result(sh: Session) ->
         assert sh.run(f"echo {number}").stdout == f"{number}\n"
 
 
-def test_what_a_call_is_told_of_itself_does_not_forge_its_mark(sh: Session) -> None:
+def test_what_a_call_learns_of_itself_does_not_forge_its_mark(sh: Session) -> None:
     sh.run("false")
     verdicts = " ".join(f"'0 0{words} /x'" for words in ("", " himBHs", " himBHs braceexpand:emacs"))
     forge = f'for a in {verdicts}; do echo "bash: /dev/null/$n $a/$n: Not a directory" >&$fd; done'
@@ -273,7 +273,7 @@ def test_a_directory_that_was_shut_shuts_out_no_later_session_and_goes_at_the_en
     run_as(user, scenario)
 
 
-def test_no_output_can_have_a_stranger_told_as_killed(sh: Session) -> None:
+def test_no_output_can_have_a_stranger_reported_as_killed(sh: Session) -> None:
     result = sh.run(f"printf '[%s] %s\\n' 1 1 2 {os.getpid()} 3 {'9' * 5000} >&2; exit 3")
     assert (result.outcome, result.exit_code, result.killed) == ("shell_exited", 3, ())
 

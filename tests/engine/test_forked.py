@@ -172,12 +172,12 @@ def test_a_child_that_a_signal_handler_forks_as_bash_starts(
     with Fork(leaves_by) as fork, Session(cwd=place) as session:
         real = getattr(where, name)
 
-        def strikes(*given: object, **named: object) -> Any:
+        def interrupts(*given: object, **named: object) -> Any:
             came = real(*given, **named)
             fork()
             return came
 
-        monkeypatch.setattr(where, name, strikes)
+        monkeypatch.setattr(where, name, interrupts)
         assert session.run("X=1; echo mine").stdout == "mine\n"
         assert session.run("echo $X >file; cat file", tty=False).stdout == "1\n"
 

@@ -182,7 +182,7 @@ def hidden() -> bytes:
     return done.stderr
 
 
-def test_a_command_that_was_kept_from_running_is_told_as_skipped() -> None:
+def test_a_command_that_was_kept_from_running_is_reported_as_skipped() -> None:
     wire = hidden()
     for at in range(len(wire)):
         mark = fed([wire[:at], wire[at:]]).mark

@@ -53,7 +53,7 @@ def test_an_asyncio_one_neither(place: Path, tty: bool) -> None:
     asyncio.run(main())
 
 
-def test_what_came_meanwhile_is_heard_at_once(sh: Session, place: Path) -> None:
+def test_what_came_meanwhile_is_received_at_once(sh: Session, place: Path) -> None:
     heard: list[bytes] = []
     sh.run(
         "echo a; sleep 0.05; echo b; echo >said; sleep 1000",
@@ -65,7 +65,7 @@ def test_what_came_meanwhile_is_heard_at_once(sh: Session, place: Path) -> None:
     assert sh.interrupt().outcome == "interrupted"
 
 
-def test_a_callback_that_fails_meanwhile_is_told_by_the_next_verb(sh: Session) -> None:
+def test_a_callback_that_fails_meanwhile_is_reported_by_the_next_verb(sh: Session) -> None:
     called = threading.Event()
 
     def fail(_: str, data: bytes) -> None:
@@ -89,7 +89,7 @@ def test_expect_sees_what_came_meanwhile(sh: Session, place: Path) -> None:
     assert sh.wait().exit_code == 0
 
 
-def test_one_that_ends_meanwhile_is_told_by_the_next_verb(sh: Session, place: Path) -> None:
+def test_one_that_ends_meanwhile_is_reported_by_the_next_verb(sh: Session, place: Path) -> None:
     sh.run("sleep 0.05; echo done; echo >said; (exit 7)", timeout=0.02, on_timeout="yield")
     wait_until((place / "said").exists, "the end")
     with pytest.raises(SessionBusy):

@@ -151,7 +151,9 @@ def test_functions_named_declare_and_more_hide_no_command(sh: Session, place: Pa
         "builtin() { :; }; eval() { :; }; command() { :; }; .() { :; }; declare() { :; }",
     ],
 )
-def test_where_no_name_is_left_to_run_a_command_it_is_told_as_not_run(sh: Session, place: Path, all_four: str) -> None:
+def test_where_no_name_is_left_to_run_a_command_it_is_reported_as_not_run(
+    sh: Session, place: Path, all_four: str
+) -> None:
     sh.run(all_four)
     result = sh.run("touch ran")
     assert (result.outcome, result.ran, (place / "ran").exists()) == ("shell_exited", False, False)

@@ -67,7 +67,7 @@ def test_an_interrupt_is_for_one_command_only(sh: Session) -> None:
 
 
 @pytest.mark.parametrize(("text", "outcome"), [("(exit 7)", "exited"), ("exit 7", "shell_exited")])
-def test_what_has_ended_by_itself_is_told_as_that(sh: Session, place: Path, text: str, outcome: str) -> None:
+def test_what_has_ended_by_itself_is_reported_as_that(sh: Session, place: Path, text: str, outcome: str) -> None:
     """Though nobody has looked since."""
     sh.run(f"until [ -e go ]; do :; done; echo done; {text}", timeout=0.05, on_timeout="yield")
     (place / "go").touch()
@@ -87,17 +87,17 @@ def test_many_interrupt_at_once(sh: Session) -> None:
     assert begun.wait(20)
     outcomes: list[object] = []
 
-    def strike() -> None:
+    def ctrl_c() -> None:
         try:
             outcomes.append(sh.interrupt())
         except NotRunning:  # came too late: it had ended
             outcomes.append(None)
 
-    strikers = [threading.Thread(target=strike) for _ in range(8)]
-    for striker in strikers:
-        striker.start()
-    for striker in (*strikers, thread):
-        striker.join(20)
+    others = [threading.Thread(target=ctrl_c) for _ in range(8)]
+    for other in others:
+        other.start()
+    for other in (*others, thread):
+        other.join(20)
     assert results[0].outcome == "interrupted"
     assert set(outcomes) <= {results[0], None}
 
@@ -157,7 +157,7 @@ def test_an_interrupted_start_is_no_start(new_session: Callable[..., Session]) -
     assert "startup" in str(errors[0])
 
 
-def test_who_waits_while_a_session_opens_is_not_told_of_a_startup_command(
+def test_who_waits_while_a_session_opens_is_not_notified_of_a_startup_command(
     new_session: Callable[..., Session], place: Path
 ) -> None:
     os.mkfifo(place / "gate")
@@ -179,7 +179,7 @@ def test_who_waits_while_a_session_opens_is_not_told_of_a_startup_command(
     assert len(told) == 1
 
 
-def test_an_interrupt_that_a_look_has_carried_out_is_told(place: Path) -> None:
+def test_an_interrupt_that_a_look_has_carried_out_is_reported(place: Path) -> None:
     """The daemon looks whether what was handed back has ended."""
 
     async def main() -> None:
@@ -236,7 +236,7 @@ def test_a_task_of_a_closed_loop_harms_no_later_shell(place: Path) -> None:
         asyncio.run(sh.close())
 
 
-def test_who_waits_for_the_end_of_a_verb_that_never_began_is_told(place: Path) -> None:
+def test_who_waits_for_the_end_of_a_verb_that_never_began_is_notified(place: Path) -> None:
     """Who had been handed the turn was cancelled before it took it."""
 
     async def main() -> None:
@@ -258,13 +258,13 @@ def test_a_signal_handler_may_interrupt(sh: Session) -> None:
     """Wherever its thread is on its way into a verb or out of one."""
     outcomes: set[str] = set()
 
-    def strike(*_: object) -> None:
+    def ctrl_c(*_: object) -> None:
         try:
             outcomes.add(sh.interrupt().outcome)
         except (NotRunning, SessionBusy) as error:
             outcomes.add(error.code)
 
-    old = signal.signal(signal.SIGALRM, strike)
+    old = signal.signal(signal.SIGALRM, ctrl_c)
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.001, 0.00037)
         for _ in range(300):

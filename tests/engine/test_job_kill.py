@@ -71,12 +71,12 @@ def test_ctrl_c_while_a_stream_becomes_the_jobs_leaves_no_descriptor(
     sh.run("true", tty=False)
     detach = Streams.detach
 
-    def struck(streams: Streams, stream: Stream) -> bool:
+    def interrupted(streams: Streams, stream: Stream) -> bool:
         is_detached = detach(streams, stream)
         signal.raise_signal(signal.SIGINT)
         return is_detached
 
-    monkeypatch.setattr(Streams, "detach", struck)
+    monkeypatch.setattr(Streams, "detach", interrupted)
     with pytest.raises(KeyboardInterrupt):
         sh.run(f"sleep {unique_seconds()} &", tty=False)
     monkeypatch.undo()
@@ -86,7 +86,7 @@ def test_ctrl_c_while_a_stream_becomes_the_jobs_leaves_no_descriptor(
     wait_until(lambda: not any(directory in target for _, target in descriptors()), "the end of its streams")
 
 
-def test_a_job_is_told_of_though_each_of_it_ends_as_it_has_started_the_next(sh: Session) -> None:
+def test_a_job_is_reported_though_each_of_it_ends_as_it_has_started_the_next(sh: Session) -> None:
     for number in range(40):
         assert sh.run("f() { f & }; f >/dev/null 2>&1 &").background, number
         sh.jobs()[-1].kill()

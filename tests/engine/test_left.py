@@ -29,7 +29,7 @@ def leave(sh: Session, command: str, once: Callable[[], Any] = lambda: None) -> 
 
 @pytest.mark.parametrize("verb", ["wait", "poll", "interrupt"])
 @pytest.mark.parametrize("rest", ["", "; echo more >&2", "; sleep 100"], ids=["ended", "said more", "runs"])
-def test_nobody_is_told_how_it_ended(sh: Session, rest: str, verb: str) -> None:
+def test_nobody_is_notified_how_it_ended(sh: Session, rest: str, verb: str) -> None:
     sh.run("X=kept")
     leave(sh, "echo begun" + rest)
     with pytest.raises(NotRunning):

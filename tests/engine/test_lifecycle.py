@@ -243,7 +243,7 @@ def test_with_few_free_descriptors_a_command_runs_or_is_refused_and_nothing_has_
     assert result.stdout == "7\n1\n", "the state is there, and the terminal is raw"
 
 
-def test_too_few_descriptors_are_told_before_they_are_used_up(place: Path) -> None:
+def test_too_few_descriptors_are_reported_before_they_are_used_up(place: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(int(fd) for fd, _ in descriptors())
     with ExitStack() as opened:

@@ -130,7 +130,7 @@ def test_a_quick_flood_is_an_overflow_too(sh: Session) -> None:
 
 
 @STREAMS
-def test_output_is_heard_as_it_comes(sh: Session, place: Path, tty: bool) -> None:
+def test_output_is_received_as_it_comes(sh: Session, place: Path, tty: bool) -> None:
     """The command goes on only when the callback has heard its first line: so it was heard live."""
     sh.run("mkfifo go")
     heard: list[tuple[str, bytes]] = []
@@ -145,7 +145,7 @@ def test_output_is_heard_as_it_comes(sh: Session, place: Path, tty: bool) -> Non
     assert (result.stdout, result.stderr) == ("first\n", "second\n")
 
 
-def test_what_is_heard_is_all_even_if_not_all_is_kept(sh: Session) -> None:
+def test_what_is_received_is_all_even_if_not_all_is_kept(sh: Session) -> None:
     heard = bytearray()
     result = sh.run("seq 20000", on_output=lambda _, data: heard.extend(data), limits=Limits(max_output=10))
     assert bytes(heard) == NUMBERS

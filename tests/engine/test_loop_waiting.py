@@ -150,7 +150,7 @@ def test_what_is_ready_while_another_is_awaited_is_put_out_and_found_later(loop:
 
 
 @either_kind
-def test_what_is_ready_while_nobody_waits_is_told_of_once_and_found_later(
+def test_what_is_ready_while_nobody_waits_is_reported_once_and_found_later(
     loop: Watched, bells: list[Bell], kind: Kind
 ) -> None:
     unawaited = list[int]()
@@ -189,7 +189,7 @@ def test_what_was_read_when_the_loop_tells_of_it_again_is_not_unawaited(loop: Wa
     assert ("out", bells[0].fd) not in loop.took()
 
 
-def test_all_that_is_ready_at_once_is_told_at_once(loop: Watched, bells: list[Bell]) -> None:
+def test_all_that_is_ready_at_once_is_reported_at_once(loop: Watched, bells: list[Bell]) -> None:
     async def main() -> list[int]:
         for bell in bells:
             bell.ring()
@@ -198,7 +198,7 @@ def test_all_that_is_ready_at_once_is_told_at_once(loop: Watched, bells: list[Be
     assert run(loop, main()) == sorted(bell.fd for bell in bells)
 
 
-def test_who_waits_to_write_is_not_told_of_what_could_be_read(loop: Watched, bells: list[Bell]) -> None:
+def test_who_waits_to_write_is_not_notified_of_what_could_be_read(loop: Watched, bells: list[Bell]) -> None:
     """It would try again and again."""
     bell = bells[0]
 

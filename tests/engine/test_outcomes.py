@@ -40,7 +40,9 @@ ENDINGS = {
 
 
 @pytest.mark.parametrize(("command", "status", "number"), ENDINGS.values(), ids=ENDINGS)
-def test_the_end_of_the_shell_is_told(sh: Session, place: Path, command: str, status: int, number: int | None) -> None:
+def test_the_end_of_the_shell_is_reported(
+    sh: Session, place: Path, command: str, status: int, number: int | None
+) -> None:
     sh.run("X=1")
     if command == "false":
         sh.run("set -e")
@@ -109,7 +111,7 @@ def _ignored_children() -> Iterator[None]:
     [("exit 3", 3, None, "with exit status 3"), ("kill -9 $$", 137, 9, "killed by signal 9")],
 )
 @pytest.mark.usefixtures("_ignored_children")
-def test_a_status_that_went_elsewhere_is_told_by_the_kernel(
+def test_a_status_that_went_elsewhere_is_reported_by_the_kernel(
     sh: Session, command: str, status: int, number: int | None, how: str
 ) -> None:
     result = sh.run(command)
@@ -156,7 +158,7 @@ def test_a_command_is_never_run_again(sh: Session, place: Path) -> None:
     assert (place / "count").read_text() == "x\n" * 3
 
 
-def test_a_shell_killed_between_calls_is_told_or_replaced(sh: Session) -> None:
+def test_a_shell_killed_between_calls_is_reported_or_replaced(sh: Session) -> None:
     """Nobody can know the moment: either the call says that its shell was gone, or it ran in a fresh one."""
     import os
     import signal
@@ -169,7 +171,7 @@ def test_a_shell_killed_between_calls_is_told_or_replaced(sh: Session) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"tty": False}, {"stdin": "x"}], ids=["terminal", "pipe", "stdin"])
-def test_a_shell_without_a_descriptor_left_is_told_and_replaced(
+def test_a_shell_without_a_descriptor_left_is_reported_and_replaced(
     sh: Session, place: Path, options: dict[str, Any]
 ) -> None:
     """At a prompt the command would be run: here it has streams of its own, and they cannot be opened."""

@@ -91,7 +91,7 @@ def test_they_end_with_their_session(home: Path, end: str) -> None:
 
 
 def test_they_end_with_a_host_that_is_killed(home: Path, started: list[subprocess.Popen[str]]) -> None:
-    host = start(started, HOST, "seq 10000")
+    host = start(started, HOST + "sys.stdin.read()\n", "seq 10000")
     assert host.stdout is not None
     host.stdout.readline()
     assert [path.stat().st_size for path in files(home)] == [48894]

@@ -52,7 +52,7 @@ def test_two_are_equal_where_class_and_fields_are() -> None:
         ((1, 2, "", 4), {}, "takes from 2 to 4 positional arguments but 5 were given"),
     ],
 )
-def test_what_is_no_such_record_is_told_as_python_does(values: tuple[Any, ...], named: Any, said: str) -> None:
+def test_what_is_no_such_record_is_reported_as_python_does(values: tuple[Any, ...], named: Any, said: str) -> None:
     with pytest.raises(TypeError, match=rf"^Point\.__init__\(\) .*{said}"):
         Point(*values, **named)
 

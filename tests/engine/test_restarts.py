@@ -33,7 +33,7 @@ VERBS: dict[str, tuple[Callable[[Session], Any], int]] = {
 }
 
 
-def struck(sh: Session, place: Path, verb: Callable[[Session], Any]) -> Any:
+def interrupted(sh: Session, place: Path, verb: Callable[[Session], Any]) -> Any:
     """What the verb gives whose start of bash was ended by a restart."""
     with ThreadPoolExecutor(1) as threads:
         running = threads.submit(verb, sh)
@@ -45,13 +45,13 @@ def struck(sh: Session, place: Path, verb: Callable[[Session], Any]) -> Any:
 @pytest.mark.parametrize("verb", VERBS)
 def test_what_was_about_to_start_is_done_behind_the_restart(sh: Session, place: Path, verb: str) -> None:
     do, starts = VERBS[verb]
-    assert struck(sh, place, do) in (f"{starts}\n", None)
+    assert interrupted(sh, place, do) in (f"{starts}\n", None)
     assert sh.run(COUNT).stdout == f"{starts}\n"
 
 
 def test_and_what_is_handed_back_then_is_known_as_any_other(sh: Session, place: Path) -> None:
     command = "echo begun; until [ -e go ]; do sleep 0.01; done; echo over; (exit 7)"
-    first = struck(sh, place, lambda sh: sh.run(command, timeout=0.3, on_timeout="yield"))
+    first = interrupted(sh, place, lambda sh: sh.run(command, timeout=0.3, on_timeout="yield"))
     assert (first.outcome, first.stdout) == ("running", "begun\n")
     (place / "go").touch()
     end = sh.wait()
@@ -77,21 +77,23 @@ def test_whose_shell_a_restart_killed_before_anything_was_typed_is_served_behind
     engine, restart = session._engine, threading.Thread(target=session.restart)
     run = engine.run
 
-    def strike(request: Request) -> Steps[Result]:
+    def ctrl_c(request: Request) -> Steps[Result]:
         """The turn has just come."""
         if restart.ident is None:
             restart.start()
             wait_until(lambda: engine.kill_reason and (engine.shell is None or engine.shell.dead), "the restart")
         return (yield from run(request))
 
-    engine.run = strike  # type: ignore[method-assign]
+    engine.run = ctrl_c  # type: ignore[method-assign]
     result = session.run("echo on")
     restart.join()
     assert (result.ran, result.stdout) == (True, "on\n")
 
 
-def test_a_restart_that_struck_and_never_came_keeps_nobody_waiting(new_session: Callable[..., Session]) -> None:
-    """Ctrl-C has struck it: a shell that was lost with it is announced."""
+def test_an_interrupted_restart_that_never_came_keeps_nobody_waiting(
+    new_session: Callable[..., Session],
+) -> None:
+    """Ctrl-C has interrupted it: a shell that was lost with it is announced."""
     session = new_session()
     session._engine.kill_running(RESTARTED)
     assert session.run("echo on").stdout == "on\n"

@@ -76,7 +76,7 @@ def test_a_hog_of_memory_dies_and_the_session_lives(user: str, mine: Path) -> No
     run_as(user, scenario)
 
 
-def test_a_memory_kill_is_told(ours: Path) -> None:
+def test_a_memory_kill_is_reported(ours: Path) -> None:
     """Of a command's process, of a process that the command survives, and of bash itself; but not of an older one."""
     hog = "head -c 200000000 /dev/zero | tail -n 1"
     with limited(ours, memory="64M") as sh:

@@ -19,7 +19,7 @@ BAD: list[dict[str, Any]] = [
     {"write": Path("/tmp")},
     {"write": 5},
     {"write": None},
-    {"hide": ["relative"]},
+    {"hide": [""]},
     {"hide": [b"/bytes"]},
     {"hide": ["/nul\0"]},
     {"hide": ["/lone\ud800"]},
@@ -92,8 +92,15 @@ def test_a_model_may_hold_one() -> None:
     given = {"write": ["/a", Path("/b")], "memory": "512M"}
     assert Settings(sandbox=Sandbox(write=["/a"])).sandbox == Sandbox(write=["/a"])
     assert Settings.model_validate({"sandbox": given}).sandbox == Sandbox(write=["/a", "/b"], memory="512M")
-    with pytest.raises(ValidationError, match=r"sandbox\.write: 'relative' is not an absolute path"):
-        Settings.model_validate({"sandbox": {"write": ["relative"]}})
+    with pytest.raises(ValidationError, match=r"sandbox\.write: '' is not the path"):
+        Settings.model_validate({"sandbox": {"write": [""]}})
+
+
+def test_a_relative_path_starts_at_the_present_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    sandbox = Sandbox(write=["."], hide=["x"])
+    monkeypatch.chdir("/")
+    assert sandbox.paths == ((str(tmp_path),), (f"{tmp_path}/x",))
 
 
 @pytest.mark.parametrize("sandbox", [True, {}, "yes", Sandbox])

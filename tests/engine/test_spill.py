@@ -80,7 +80,7 @@ def test_a_spill_that_cannot_be_is_refused_before_anything_runs(sh: Session, pla
         Session(limits=limits)
 
 
-def test_a_disk_that_takes_no_more_is_told_and_the_command_is_whole(sh: Session, place: Path) -> None:
+def test_a_disk_that_takes_no_more_is_reported_and_the_command_is_whole(sh: Session, place: Path) -> None:
     sh.run("true", tty=False)
     before, (soft, hard) = len(os.listdir("/proc/self/fd")), resource.getrlimit(resource.RLIMIT_FSIZE)
     limits = Limits(max_output=10, spill=str(place / "spill"))

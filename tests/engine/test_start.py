@@ -140,7 +140,7 @@ print("once")
     assert done.stdout == "refused\nonce\n"
 
 
-def test_it_starts_where_it_is_told(new_session: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_starts_where_it_is_asked_to(new_session: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there = tmp_path / "a b\n'c'"
     there.mkdir()
     assert new_session(cwd=str(there)).run("true").cwd == str(there)
@@ -233,7 +233,7 @@ def test_what_is_no_bash_is_a_clear_error(new_session: Make, tmp_path: Path, tex
         new_session(bash=script(tmp_path / "bash", text)).run("true")
 
 
-def test_the_last_words_of_who_read_nothing_are_heard() -> None:
+def test_the_last_output_of_a_command_without_a_reader_is_received() -> None:
     """The kernel tells of what it left unread first: ECONNRESET, once."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     control, finder = ControlSocket(ours), MarkFinder(b"nonce")

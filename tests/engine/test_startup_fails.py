@@ -108,7 +108,7 @@ def test_one_that_does_not_come_to_its_end_fails_in_any_case(command: str, told:
         sh.open()
 
 
-def test_async_agents_are_told_as_well(place: Path) -> None:
+def test_async_agents_are_notified_as_well(place: Path) -> None:
     async def scenario() -> None:
         async with AsyncAgents(cwd=place, startup=[FAILS]) as agents:
             with pytest.raises(StartupFailed) as caught:

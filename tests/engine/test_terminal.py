@@ -65,7 +65,7 @@ def test_ctrl_d_is_the_end_of_input(sh: Session) -> None:
     assert (last.stdout, last.outcome) == ("end 0\n", "exited")
 
 
-def test_ctrl_c_strikes_the_command(sh: Session) -> None:
+def test_ctrl_c_interrupts_the_command(sh: Session) -> None:
     assert sh.run("X=1; cat; echo after $?", stdin=TTY).outcome == "input"
     last = sh.send("\x03")
     assert last.outcome == "exited"
@@ -232,15 +232,15 @@ def test_the_terminal_comes_back_from_a_shell_with_job_control(sh: Session, end:
 
 
 @pytest.mark.parametrize("where", ["_prepare", "spills_of", "_send"])
-def test_who_is_struck_before_the_command_is_typed_leaves_the_terminal_raw(
+def test_who_is_interrupted_before_the_command_is_typed_leaves_the_terminal_raw(
     sh: Session, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    def strike(*_: object) -> None:
+    def ctrl_c(*_: object) -> None:
         raise KeyboardInterrupt
 
     sh.run("true", stdin=TTY)
     terminal = sh._engine.live().terminal
-    monkeypatch.setattr(submit, where, strike)
+    monkeypatch.setattr(submit, where, ctrl_c)
     with pytest.raises(KeyboardInterrupt):
         sh.run("cat", stdin=TTY)
     monkeypatch.undo()

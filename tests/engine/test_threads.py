@@ -66,7 +66,7 @@ def test_another_thread_ends_a_running_call(sh: Session, way: str, command: str)
             sh.run("true")
 
 
-def test_who_waits_for_a_turn_on_a_closed_session_is_told(sh: Session) -> None:
+def test_who_waits_for_a_turn_on_a_closed_session_is_notified(sh: Session) -> None:
     seconds = unique_seconds()
     with ThreadPoolExecutor(2) as threads:
         running = threads.submit(sh.run, f"sleep {seconds}")
@@ -81,7 +81,7 @@ def test_who_waits_for_a_turn_on_a_closed_session_is_told(sh: Session) -> None:
 
 
 def main_thread_waits() -> bool:
-    """Is it inside a call, where Ctrl-C is to strike, and not still on its way there?"""
+    """Is it inside a call, where Ctrl-C is to come, and not still on its way there?"""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     return frame is not None and frame.f_code in (Poller.wait.__code__, Poller.spin.__code__)
 
@@ -92,12 +92,12 @@ def test_control_c_interrupts_the_command_and_keeps_the_shell(sh: Session, verb:
     sh.run("X=1")
     shell = sh.pid
 
-    def strike() -> None:
+    def ctrl_c() -> None:
         wait_until(lambda: with_argument(seconds), "the command")
         wait_until(main_thread_waits, "the call")
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
-    striker = threading.Thread(target=strike)
+    other = threading.Thread(target=ctrl_c)
     if verb == "wait":
         sh.run(f"sleep {seconds}", timeout=0.05, on_timeout="yield")
     calls: dict[str, Callable[[], object]] = {
@@ -105,10 +105,10 @@ def test_control_c_interrupts_the_command_and_keeps_the_shell(sh: Session, verb:
         "wait": sh.wait,
         "stream": lambda: list(sh.stream(f"Y=2; sleep {seconds}; echo never")),
     }
-    striker.start()
+    other.start()
     with pytest.raises(KeyboardInterrupt):
         calls[verb]()
-    striker.join()
+    other.join()
     assert with_argument(seconds) == []
     assert sh.run("echo $X").stdout == "1\n"
     assert sh.pid == shell
@@ -181,9 +181,9 @@ def test_a_signal_handler_that_uses_the_session_leaves_its_thread_in_the_queue(s
         with ThreadPoolExecutor(2) as threads:
             threads.submit(sh.run, "until [ -e go ]; do sleep 0.01; done")
             wait_until(lambda: sh.state == "running", "the first command")
-            striking = threads.submit(strike_and_interrupt, threading.get_ident())
+            sending = threads.submit(strike_and_interrupt, threading.get_ident())
             outcome = sh.run(f"sleep {seconds}", timeout=8).outcome
-        assert (came, outcome, striking.result()) == (["here\n"], "interrupted", "interrupted")
+        assert (came, outcome, sending.result()) == (["here\n"], "interrupted", "interrupted")
     finally:
         signal.signal(signal.SIGALRM, before)
 

@@ -83,7 +83,7 @@ def test_bash_is_the_same_either_way() -> None:
     assert ours.endswith(f"{sorted([signal.SIGUSR2, signal.SIGTERM])}\n")
 
 
-def test_what_libraries_have_to_say_about_a_fork_is_not_heard() -> None:
+def test_warnings_of_libraries_about_a_fork_are_not_shown() -> None:
     program = (
         "import os; from shellsession import Session; os.register_at_fork(before=lambda: print('forked'))\n"
         "with Session(timeout=20) as sh: print(sh.run('echo hi').stdout)"
@@ -94,7 +94,7 @@ def test_what_libraries_have_to_say_about_a_fork_is_not_heard() -> None:
 @WAYS
 @pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("what", ["too much environment", "no interpreter", "no directory"])
-def test_what_fails_after_the_start_is_told_and_leaves_nothing(
+def test_what_fails_after_the_start_is_reported_and_leaves_nothing(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bash, number = "bash", errno.ENOENT
@@ -182,7 +182,7 @@ def mine():
     with open(f"/proc/self/task/{os.getpid()}/children") as file:
         return sorted(file.read().split()), len(os.listdir("/proc/self/fd"))
 signal.signal(signal.SIGALRM, signal.default_int_handler)
-struck = 0
+interrupted = 0
 with Session(timeout=20) as beside:
     beside.run("true")
     before = mine()
@@ -195,9 +195,9 @@ with Session(timeout=20) as beside:
                 finally:
                     signal.setitimer(signal.ITIMER_REAL, 0)
             except KeyboardInterrupt:
-                struck += 1
+                interrupted += 1
         assert mine() == before, (i, before, mine())
-    print(struck > 20, beside.run("echo well").stdout)
+    print(interrupted > 20, beside.run("echo well").stdout)
 """
     for copied in ("False", "True"):
         assert told(program, copied) == "True well\n\n"

@@ -118,5 +118,6 @@ def test_without_langchain_one_line_says_what_to_install(tmp_path: Path) -> None
     done = run(*_MODEL, "task", PYTHONPATH=str(tmp_path))
     assert done.returncode == 125
     assert done.stderr.decode() == (
-        "shellsession: not installed: install what this needs with `pip install 'shellsession[langchain]'`\n"
+        "shellsession: not installed: install shellsession again, with the extra: "
+        "`pip install 'PATH/TO/SHELLSESSION[langchain]'`\n"
     )

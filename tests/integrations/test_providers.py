@@ -96,7 +96,7 @@ def test_anthropic_bad_settings_are_refused_at_once(session: Session) -> None:
     with pytest.raises(InvalidRequest, match="positive number of seconds"):
         anthropic.tool(session, timeout=-1)
     for max_chars in (-1, None, "x", 1.5, True):
-        with pytest.raises(InvalidRequest, match="max_chars is a number of characters, 1 or more, not "):
+        with pytest.raises(InvalidRequest, match="max_chars is a number of characters, 200 or more, not "):
             anthropic.tool(session, max_chars=max_chars)
 
 

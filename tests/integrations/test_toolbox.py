@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from system import wait_until
 
-from shellsession import Agents, AsyncSession, InvalidRequest, NotRunning, SessionBusy, ShellSessionError
+from shellsession import Agents, AsyncSession, InvalidRequest, NotRunning, Session, SessionBusy, ShellSessionError
 from shellsession.integrations.toolbox import PROGRESS, Toolbox, describe
 from shellsession.models import Result
 
@@ -164,14 +164,35 @@ def test_what_is_not_shown_can_be_read() -> None:
     asyncio.run(main())
 
 
+def test_wait_returns_once_the_command_has_printed_a_text() -> None:
+    async def main() -> None:
+        with Session(timeout=20) as threaded:
+            async with AsyncSession(timeout=20) as session:
+                for one in (session, threaded):
+                    tools = Toolbox(one, patience=0.4, tick=0.2)
+                    assert "Ready (8" not in await tools.bash("sleep 0.5; echo 'Ready (80)'; sleep 1000")
+                    tools._patience = 20
+                    said = await tools.wait(until="Ready (80)")
+                    assert "Ready (80)\n[it has printed the text of `until`, and runs on: " in said
+                    assert "still running after" in await tools.wait(0.3, until="never")
+                    await tools.interrupt()
+
+    asyncio.run(main())
+
+
 def test_a_page_shows_no_secret() -> None:
     async def main() -> None:
         async with AsyncSession(redact=["hunter[0-9]"]) as session:
             tools = Toolbox(session)
-            await tools.bash("echo a; echo password hunter2")
+            await tools.bash("echo a; echo password hunter2; printf %5000d 1")
             assert await tools.read_output("c1", grep="pass") == "2:password ***\n"
-            with pytest.raises(InvalidRequest, match="read lines instead"):
-                await tools.read_output("c1", bytes=[0, 14])
+            assert (
+                await tools.read_output("c1", grep="hunter|2") == "[nothing: there is no such part, or no line matches]"
+            )
+            assert await tools.read_output("c1", bytes=[0, 14]) == "a\npassword ***"
+            few = Toolbox(session, max_chars=1000)
+            assert 'read_output("c1", bytes=(' in await few.read_output("c1", lines=[3, 3])
+            assert "1" in await few.read_output("c1", bytes=[4900, None])
 
     asyncio.run(main())
 
@@ -265,3 +286,13 @@ def test_what_a_model_reads_names_its_own_tools() -> None:
 def test_what_is_no_session_is_refused_at_construction(wrong: Any) -> None:
     with pytest.raises(InvalidRequest, match=r"pass its name|AsyncSession"):
         Toolbox(wrong)
+
+
+@pytest.mark.parametrize("name", ["nope", "Bash", "", "checked"])
+def test_a_tool_that_a_model_invents_is_refused(name: str) -> None:
+    async def main() -> None:
+        async with AsyncSession() as session:
+            with pytest.raises(InvalidRequest, match="the tools are bash, send, wait"):
+                await Toolbox(session).call(name, {})
+
+    asyncio.run(main())

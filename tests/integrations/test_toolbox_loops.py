@@ -11,7 +11,8 @@ from typing import Final
 import pytest
 from system import PATIENCE, unique_seconds, wait_until, with_argument
 
-from shellsession import AsyncSession, NotRunning
+from shellsession import AsyncSession, NotRunning, Session, SessionBusy
+from shellsession.integrations.binding import run_to_end
 from shellsession.integrations.toolbox import Toolbox
 
 # What was in the middle of something as its loop was closed cannot put it in order any more.
@@ -119,10 +120,10 @@ def test_a_time_out_that_a_closed_loop_began_is_finished_in_the_next(hasty: Tool
     seconds = handed_back(hasty)
     loop = asyncio.new_event_loop()
 
-    async def strike() -> None:
+    async def ctrl_c() -> None:
         hasty._start_time_out()  # as its alarm does
 
-    loop.run_until_complete(strike())
+    loop.run_until_complete(ctrl_c())
     if how == "cancelled":  # as asyncio.run does at its end
         assert hasty._time_out_task is not None
         hasty._time_out_task.cancel()
@@ -145,3 +146,11 @@ def test_the_alarm_of_a_loop_that_stands_still_is_its_successors(hasty: Toolbox)
         assert hasty._alarm is not None
     finally:
         loop.close()
+
+
+def test_a_call_that_is_not_awaited_refuses_to_wait_for_itself() -> None:
+    async def outer() -> None:
+        with Session() as session, pytest.raises(SessionBusy, match="a callback of a running command"):
+            run_to_end(Toolbox(session).bash("true"))
+
+    run_to_end(outer())

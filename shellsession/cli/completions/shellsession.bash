@@ -23,8 +23,8 @@ _shellsession() {
     'ls '*) if [[ $word == -* ]]; then choices='-h --help --names --json --socket --via'; else choices=''; fi ;;
     'send --keys' | 'send --timeout' | 'send --socket' | 'send --via') choices='' ;;
     'send '*) if [[ $word == -* ]]; then choices='-h --help -n --keys --timeout --json --socket --via'; else choices='AGENTS'; fi ;;
-    'wait --timeout' | 'wait --socket' | 'wait --via') choices='' ;;
-    'wait '*) if [[ $word == -* ]]; then choices='-h --help --timeout --json --socket --via'; else choices='AGENTS'; fi ;;
+    'wait --until' | 'wait --timeout' | 'wait --socket' | 'wait --via') choices='' ;;
+    'wait '*) if [[ $word == -* ]]; then choices='-h --help --until --timeout --json --socket --via'; else choices='AGENTS'; fi ;;
     'interrupt --socket' | 'interrupt --via') choices='' ;;
     'interrupt '*) if [[ $word == -* ]]; then choices='-h --help --json --socket --via'; else choices='AGENTS'; fi ;;
     'jobs --until' | 'jobs --timeout' | 'jobs --socket' | 'jobs --via') choices='' ;;

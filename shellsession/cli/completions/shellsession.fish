@@ -101,6 +101,7 @@ complete -c shellsession -n '_shtab_shellsession_using send' -l via -x -d 'a pro
 complete -c shellsession -n '_shtab_shellsession_using send; and test $_shtab_shellsession_npos -eq 0' -ka "(shellsession ls --names 2>/dev/null)" -d 'whose session'
 complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a wait -d 'wait for a running command, and print its output'
 complete -c shellsession -n '_shtab_shellsession_using wait' -s h -l help -d 'show this help message and exit'
+complete -c shellsession -n '_shtab_shellsession_using wait' -l until -x -d 'return once the output matches this regular expression'
 complete -c shellsession -n '_shtab_shellsession_using wait' -l timeout -x -d 'wait for at most S seconds'
 complete -c shellsession -n '_shtab_shellsession_using wait' -l json -d 'print the whole result as one JSON object'
 complete -c shellsession -n '_shtab_shellsession_using wait' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'

@@ -292,6 +292,7 @@ _shtab_shellsession_stop_defaults_added=0
 
 _shtab_shellsession_wait_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--until[return once the output matches this regular expression]:RE:"
   "--timeout[wait for at most S seconds]:S:"
   "--json[print the whole result as one JSON object]"
   "--socket[the daemon\'s socket]:PATH:_files"

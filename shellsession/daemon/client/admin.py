@@ -14,6 +14,7 @@ from typing import Any
 from ...engine.io.threads import Poller, Steps, Wait, drive
 from ...engine.kernel import proc
 from ...errors import DaemonUnavailable, InvalidRequest, ShellSessionError
+from ...redact import Redact, redact_from
 from ...signatures import AnyJob
 from ..protocol.endpoint import PATIENCE, socket_path
 from ..protocol.messages import field, from_part, to_error
@@ -35,6 +36,11 @@ class Visit(RemoteSession):
 
     async def _open_session(self, backend: Backend) -> None:
         """Does nothing: a visit uses only a session that exists."""
+
+    @property
+    def redact(self) -> Redact:
+        """The session's redaction."""
+        return redact_from(self._info("redact", bool, list))
 
     def close(self) -> None:
         """End the session, for every client. Raises NoSuchAgent if there is none."""

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from ...errors import (
@@ -301,14 +301,15 @@ class Remote(AnySession[PreparedRun]):
 
     @cached_property
     def _secrets(self) -> Secrets | None:
-        """As ``Base._secrets``; of environments, this client knows its own."""
-        policy = self.policy
-        if policy is None and not self._redact:
-            return None
-        from ...policy.rules import Policy
+        """As ``Base._secrets``."""
+        return self._known_secrets() if self._policy is not None or self._redact else None
 
-        environment = {**self._opening.get("env", {}), **(self._opening.get("extra_env") or {})}
-        return (policy or Policy()).known_secrets(environment, redact=self._redact)
+    def _known_secrets(self, logged: bool = False) -> Secrets:
+        """See ``policy.rules.secrets_of``. Of environments, this client knows its own."""
+        from ...policy.rules import secrets_of
+
+        environment = {**self._opening.get("env", {}), **self._opening.get("extra_env", {})}
+        return secrets_of(self.policy, self._redact, environment, logged=logged)
 
     @property
     def idle(self) -> float:
@@ -515,14 +516,8 @@ class Remote(AnySession[PreparedRun]):
         if not result.runs_on:
             command, self._command = self._command, b""
             if self._observers.wanted:
-                self._observers.ended(command, result, self._masking)
+                self._observers.ended(command, result, partial(self._known_secrets, logged=True))
         return result
-
-    def _masking(self) -> Secrets:
-        """What observers of commands do not get."""
-        from ...policy.secrets import Secrets
-
-        return self._secrets or Secrets({**self._opening.get("env", {}), **self._opening.get("extra_env", {})})
 
     def _observe(self, observer: Observer) -> None:
         """Call ``observer`` for each command whose end this client gets from now on."""

@@ -28,7 +28,10 @@ else:
 # With a larger buffer each recv maps and unmaps memory, which takes 15 us.
 _CHUNK: Final = 1 << 16
 # The variables that a daemon gets from the client that starts it. Sessions get their environment from their own client.
-_PASSED_ON: Final = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TMPDIR", "USER", "XDG_RUNTIME_DIR", "XDG_STATE_HOME")
+_PASSED_ON: Final = (
+    *("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TMPDIR", "USER", "XDG_RUNTIME_DIR", "XDG_STATE_HOME"),
+    "SHELLSESSION_AUDIT",
+)
 # Without these the client's Python may not start, or not find its packages.
 _OF_PYTHON: Final = ("LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONUSERBASE")
 

@@ -22,6 +22,7 @@ from ...agents import AsyncAgents
 from ...engine.bash.spawn import raise_descriptors
 from ...engine.bash.watcher import the_guard
 from ...engine.io.directories import homes
+from ...engine.io.search import limit_searches
 from ...engine.kernel.proc import FULL, SPARE
 from ...errors import DaemonUnavailable, LimitReached
 from ..protocol.directory_lock import locked
@@ -277,6 +278,7 @@ async def _serve(settings: Settings, listening: ListeningSocket, audit: Audit | 
     server = Server(agents, audit, settings.defaults)
     for number in _END_SIGNALS:  # not loop.add_signal_handler: asyncio resets it at the end, and a signal would kill us
         signal.signal(number, lambda *_: loop.call_soon_threadsafe(server.stop))
+    limit_searches()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a daemon outlives the terminal of its start
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _END_SIGNALS)
     guard = the_guard()

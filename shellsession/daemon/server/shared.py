@@ -39,6 +39,7 @@ from ...errors import (
     ShellSessionError,
 )
 from ...models import TTY, Result, Stream
+from ...options import SessionOptions
 from ...policy.secrets import Secrets
 from ...redact import redact_from
 from ..protocol.wire import encode
@@ -119,28 +120,11 @@ class Sessions:
             env = sandbox.environment(env)
         if request.inherited and request.agent_env:
             env = {**env, **AGENT_ENV}
-        session = self._agents.session(
-            request.agent,
-            cwd=request.cwd,
-            env=env,
-            extra_env=request.extra_env,
-            agent_env=request.agent_env,
-            timeout=request.timeout,
-            on_timeout=request.on_timeout,
-            tty=request.tty,
-            limits=None if request.limits is None else request.limits.made(),
-            idle_timeout=request.idle_timeout,
-            stdin=None if request.stdin is None else TTY,
-            merge_stderr=request.merge_stderr,
-            startup=request.startup,
-            check_startup=request.check_startup,
-            shutdown=request.shutdown,
-            size=(request.size[0], request.size[1]),
-            bash=request.bash,
-            sandbox=sandbox,
-            policy=policy,
-            redact=redact,
-        )
+        options: Any = {name: getattr(request, name) for name in SessionOptions.__annotations__}
+        options |= {"env": env, "sandbox": sandbox, "policy": policy, "redact": redact}
+        options["limits"] = None if request.limits is None else request.limits.made()
+        options["stdin"] = None if request.stdin is None else TTY
+        session = self._agents.session(request.agent, **options)
         session._engine.options = replace(session._engine.options, umask=request.umask)
         session._engine.jobs, session._engine.jobs_made = self._released.pop(request.agent, ([], 0))
         named = () if policy is None else policy.secrets

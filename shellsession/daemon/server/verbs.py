@@ -30,6 +30,7 @@ from ...errors import (
 )
 from ...keys import check_keys
 from ...models import Result, Stream, check_seconds
+from ...redact import redact_data
 from ..protocol.messages import closed_meanwhile, from_result, to_part
 from ..protocol.wire import PARTS_MAX
 from . import requests
@@ -298,7 +299,9 @@ async def _resize(shared: SharedSession, incoming: Incoming) -> None:
 async def _info(shared: SharedSession, incoming: Incoming) -> Answer:
     session = shared.session
     value = {"state": session.state, "cwd": session.cwd, "idle": session.idle, "size": list(session.size)}
-    return Answer({"value": value}, (shared.command.encode("utf-8", "replace"),))
+    return Answer(
+        {"value": value | {"redact": redact_data(session.redact)}}, (shared.command.encode("utf-8", "replace"),)
+    )
 
 
 async def _watch(shared: SharedSession, incoming: Incoming) -> Answer:

@@ -49,8 +49,9 @@ class _Whole:
 
     def read(self, begin: int, size: int) -> bytes:
         """Return some bytes. Raises OSError."""
-        if not self.path:
-            return bytes(self.data[begin : begin + size])
+        data = bytes(self.data[begin : begin + size])
+        if not self.path:  # checked after: another thread sets the path, then drops the data
+            return data
         fd = os.open(self.path, _READ)
         try:
             return os.pread(fd, min(size, max(0, self.kept - begin)), begin)

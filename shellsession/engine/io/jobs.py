@@ -12,12 +12,10 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final, Self
 
-from ...errors import InvalidRequest
 from ...models import check_seconds
+from ...patterns import Pattern, compiled
 from ...signatures import AnyJob
 from .threads import Steps, Wait, drive
-
-Pattern = str | re.Pattern[str]
 
 # Seconds between two looks at a job: at first, and at most. A look costs about 50 us.
 _FIRST_PAUSE: Final = 0.002
@@ -27,15 +25,7 @@ _LONGEST_PAUSE: Final = 0.1
 def _watch(job: AnyJob, timeout: float | None, until: Pattern | None) -> Steps[bool]:
     """Return the steps of ``Job.wait``. Raises InvalidRequest now."""
     check_seconds("timeout", timeout)
-    if until is None:
-        return _looks(job, timeout, None)
-    try:
-        pattern = re.compile(until)
-    except (re.error, TypeError) as error:
-        raise InvalidRequest(f"until is a regular expression (a str), not {until!r:.100}: {error}") from None
-    if isinstance(pattern.pattern, bytes):
-        raise InvalidRequest(f"until is a regular expression of str, not of bytes: {until!r:.100}")
-    return _looks(job, timeout, pattern)
+    return _looks(job, timeout, None if until is None else compiled("until", until, re.MULTILINE))
 
 
 def _looks(job: AnyJob, timeout: float | None, pattern: re.Pattern[str] | None) -> Steps[bool]:

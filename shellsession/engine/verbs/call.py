@@ -28,6 +28,7 @@ from ...signatures import AnyJob, Seconds
 from ..bash.outputs import Outputs
 from ..io.jobs import AsyncJob, Job
 from ..io.output import NO_SPILLS, Capture, Spills
+from ..io.search import search
 from ..io.streams import Stream
 from ..io.threads import Steps, Wait, drive
 from ..kernel import activity, proc
@@ -78,10 +79,13 @@ class SessionJob(AnyJob):
         tag: int,
         family: Family,
         number: int,
-        exit_code_of: Callable[[SessionJob], int | None],
+        exit_code_of: Callable[[SessionJob], object],
         before: Sequence[tuple[bytes, int, int]] = (),
     ) -> None:
-        """``exit_code_of``: asks bash. ``before``: the streams of the call itself, as ``Capture.peek`` returns them."""
+        """``exit_code_of``: asks bash, and sets ``known_exit_code``.
+
+        ``before``: the streams of the call itself, as ``Capture.peek`` returns them.
+        """
         self.command = command
         self.tag = tag  # of all its processes; 0 if processes of other calls have it too
         self.family = family
@@ -91,7 +95,7 @@ class SessionJob(AnyJob):
         # The pid by which to ask bash for the exit status, another one in a sandbox. 0: bash is not to be asked.
         self.bash_pid = 0 if not pids else proc.inner_pid(pids[-1]) if family.is_confined else pids[-1]
         self._before = b"".join(data[-_BEFORE:] for data, _, _ in before)
-        self._exit_code: int | None = None
+        self.known_exit_code: int | None = None
         self._exit_code_of = exit_code_of
         self._released = False
         self._started = {pid: proc.start_time(pid) for pid in pids}
@@ -160,9 +164,9 @@ class SessionJob(AnyJob):
 
     @property
     def exit_code(self) -> int | None:
-        if self._exit_code is None and self.bash_pid and not self.running:
-            self._exit_code = self._exit_code_of(self)
-        return self._exit_code
+        if self.known_exit_code is None and not self.running:
+            self._exit_code_of(self)
+        return self.known_exit_code
 
     def is_there(self, pid: int) -> bool:
         """Return whether that process of the call, or its zombie, is there, and no later one with its pid."""
@@ -480,9 +484,12 @@ class Call:
         return self.stdout.total + self.stderr.total
 
     def sees(self, pattern: re.Pattern[str]) -> bool:
-        """Return whether the output matches that no expect has seen. What comes after the match stays unseen."""
+        """Return whether the output matches that no expect has seen. What comes after the match stays unseen.
+
+        Raises SearchTooSlow.
+        """
         text = self.unseen.decode("utf-8", "surrogateescape")
-        if (found := pattern.search(text)) is None:
+        if (found := search(pattern, text)) is None:
             return False
         del self.unseen[: len(text[: found.end()].encode("utf-8", "surrogateescape"))]
         return True

@@ -19,6 +19,7 @@ from ...errors import (
     CLOSED,
     GONE,
     IS_CLOSED,
+    MATCHES,
     RESTARTED,
     STILL_RUNS,
     InvalidRequest,
@@ -34,6 +35,7 @@ from ...observe import DEBUG, WARNING, logger
 from ...signatures import Seconds
 from ..bash.shell import READY, Shell
 from ..bash.spawn import first_directory, handshake, spawn
+from ..io.search import SearchTooSlow
 from ..io.streams import FULL_PAUSE
 from ..io.threads import Steps, T, Wait
 from ..kernel import proc
@@ -137,8 +139,9 @@ def attend(
     return (yield from ending.interrupt(core, call))
 
 
-# Seconds for all shutdown commands together, and how many characters of one that failed are logged.
+# Seconds for all shutdown commands together, and how many characters of one, and of its result, are logged.
 _SHUTDOWN: Final = 10.0
+_SHOWN: Final = 200
 _LOGGED: Final = 1000
 
 
@@ -342,6 +345,14 @@ class Engine(Core):
 
     def _watch(self, call: Call, until: float | None, pattern: Pattern) -> Steps[Result | HandedBack]:
         """Wait until the command has printed what matches the pattern, or as ``attend`` does."""
+        try:
+            return (yield from self._watch_for(call, until, pattern))
+        except SearchTooSlow:
+            return HandedBack(
+                "running", f"the search for {pattern.pattern!r:.100} takes too long: simplify the pattern"
+            )
+
+    def _watch_for(self, call: Call, until: float | None, pattern: Pattern) -> Steps[Result | HandedBack]:
         while not call.sees(pattern):
             before, call.following, call.has_output = call.printed, True, False
             try:
@@ -354,7 +365,7 @@ class Engine(Core):
             if isinstance(came, Result) or not call.sees(pattern):
                 return came
             break
-        return HandedBack("running", f"the output matches {pattern.pattern!r:.100}")
+        return HandedBack("running", f"{MATCHES} {pattern.pattern!r:.100}")
 
     # -- a command that was handed back
 
@@ -485,22 +496,23 @@ class Engine(Core):
 
     def _run_shutdown(self) -> Steps[None]:
         """Run the shutdown commands, as long as bash lives. What fails is logged, and prevents nothing."""
+        from ...policy.secrets import Secrets
+
         until, self.lost = time.monotonic() + _SHUTDOWN, None
+        secrets = self.secrets() or Secrets(self.environment())
         if (running := self.handed_back) is not None:
             yield from self._interrupt(running)
         for text in self.options.shutdown:
-            shown, left = text.decode("utf-8", "replace"), until - time.monotonic()
+            shown, left = secrets.mask(text.decode("utf-8", "replace"), _SHOWN), until - time.monotonic()
             if self.shell is None or left <= 0:
                 why = "the shell is gone" if self.shell is None else f"{_SHUTDOWN:g} s are over"
-                _warn("the shutdown command %.200r was not run: %s", shown, why)
+                _warn("the shutdown command %r was not run: %s", shown, why)
                 continue
             call = yield from self._begin(Request(text, tty=False, timeout=left))
             if call.delivery.result is None:
                 yield from attend(self, call, call.until)
             if not (came := call.delivery.deliver()).ok:
-                _warn(
-                    "the shutdown command %.200r failed: %s", shown, came.for_model(_LOGGED, redact=self.options.redact)
-                )
+                _warn("the shutdown command %r failed: %s", shown, secrets.mask_result(came).for_model(_LOGGED))
 
     def close_if_idle(self, idle: float) -> Steps[None]:
         """Close the session if nothing runs in it, and nothing has for ``idle`` seconds."""

@@ -18,17 +18,17 @@ from shellsession.engine.io.control_socket import ControlSocket
 from shellsession.engine.kernel import proc
 from shellsession.errors import GONE
 
-Strikes = Callable[[object, str, bool], None]
+Interrupts = Callable[[object, str, bool], None]
 
 
 @pytest.fixture
-def strikes(monkeypatch: pytest.MonkeyPatch) -> Strikes:
-    """Has Ctrl-C strike once, as this function is called, or as it comes back."""
+def interrupts(monkeypatch: pytest.MonkeyPatch) -> Interrupts:
+    """Sends Ctrl-C once, as this function is called, or as it comes back."""
 
-    def strikes(where: object, name: str, late: bool) -> None:
+    def interrupts(where: object, name: str, late: bool) -> None:
         real, armed = getattr(where, name), [True]
 
-        def struck(*values: Any, **named: Any) -> Any:
+        def interrupted(*values: Any, **named: Any) -> Any:
             strikes_now = bool(armed) and threading.current_thread() is threading.main_thread()
             if strikes_now:
                 armed.clear()
@@ -39,13 +39,13 @@ def strikes(monkeypatch: pytest.MonkeyPatch) -> Strikes:
                 signal.raise_signal(signal.SIGINT)
             return came
 
-        monkeypatch.setattr(where, name, struck)
+        monkeypatch.setattr(where, name, interrupted)
 
-    return strikes
+    return interrupts
 
 
-class Struck:
-    """A lock; Ctrl-C strikes once, before it is taken or just behind that, as it may in a ``with`` of Python 3.14."""
+class Interrupted:
+    """A lock; Ctrl-C comes once, before it is taken or just behind that, as it may in a ``with`` of Python 3.14."""
 
     def __init__(self, late: bool) -> None:
         self._lock, self._late, self._armed = threading.RLock(), late, True
@@ -53,11 +53,11 @@ class Struck:
         self._is_owned = self._lock._is_owned  # type: ignore[attr-defined]  # what the session asks
 
     def acquire(self, blocking: bool = True) -> bool:
-        strikes, self._armed = self._armed, False
-        if strikes and not self._late:
+        interrupts, self._armed = self._armed, False
+        if interrupts and not self._late:
             raise KeyboardInterrupt
         taken = self._lock.acquire(blocking)
-        if strikes:
+        if interrupts:
             raise KeyboardInterrupt
         return taken
 
@@ -67,7 +67,7 @@ LATE = pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
 
 @LATE
 def test_where_a_verb_gets_its_turn(sh: Session, monkeypatch: pytest.MonkeyPatch, late: bool) -> None:
-    monkeypatch.setattr(sh, "_lock", Struck(late))
+    monkeypatch.setattr(sh, "_lock", Interrupted(late))
     with pytest.raises(KeyboardInterrupt):
         sh.run("true")
     thread, came = in_thread(lambda: sh.run("echo on").stdout)
@@ -77,10 +77,10 @@ def test_where_a_verb_gets_its_turn(sh: Session, monkeypatch: pytest.MonkeyPatch
 
 @LATE
 @pytest.mark.parametrize("command", ["true", "sleep {}", "while :; do : {}; done"])
-def test_where_a_command_is_typed(sh: Session, strikes: Strikes, command: str, late: bool) -> None:
+def test_where_a_command_is_typed(sh: Session, interrupts: Interrupts, command: str, late: bool) -> None:
     seconds = unique_seconds()
     sh.run("X=kept")
-    strikes(ControlSocket, "send", late)
+    interrupts(ControlSocket, "send", late)
     with pytest.raises(KeyboardInterrupt):
         sh.run(command.format(seconds))
     assert with_argument(seconds) == []
@@ -89,11 +89,11 @@ def test_where_a_command_is_typed(sh: Session, strikes: Strikes, command: str, l
 
 @LATE
 def test_where_a_command_is_handed_back_nobody_has_it_and_it_is_ended(
-    sh: Session, strikes: Strikes, late: bool
+    sh: Session, interrupts: Interrupts, late: bool
 ) -> None:
     seconds = unique_seconds()
     sh.run("X=kept")
-    strikes(proc, "link", late)  # it tells where the command is
+    interrupts(proc, "link", late)  # it tells where the command is
     with pytest.raises(KeyboardInterrupt):
         sh.run(f"sleep {seconds}", timeout=0.05, on_timeout="yield")
     assert with_argument(seconds) == []
@@ -103,13 +103,13 @@ def test_where_a_command_is_handed_back_nobody_has_it_and_it_is_ended(
 @LATE
 @pytest.mark.parametrize("job", [False, True], ids=["handed back", "left in the background"])
 def test_where_the_reading_thread_starts_it_reads_nothing_of_the_hosts(
-    sh: Session, place: Path, strikes: Strikes, job: bool, late: bool
+    sh: Session, place: Path, interrupts: Interrupts, job: bool, late: bool
 ) -> None:
     """It waits for the thread to begin, which has its descriptors by then."""
     wait_until(lambda: not [one for one in threading.enumerate() if one.name == "shellsession-jobs"], "the last one")
     seconds = unique_seconds()
     sh.run("X=kept")
-    strikes(threading.Thread, "start", late)
+    interrupts(threading.Thread, "start", late)
     with pytest.raises(KeyboardInterrupt):
         sh.run(f"sleep {seconds}{' &' if job else ''}", timeout=0.05, on_timeout="yield")
     pipes = [os.pipe() for _ in range(4)]
@@ -150,20 +150,20 @@ def test_where_a_command_gets_its_reader_that_one_does_not_outlive_it(sh: Sessio
 
 @LATE
 def test_where_the_daemon_has_handed_a_command_back_nobody_has_it_and_it_is_ended(
-    remote: RemoteSession, strikes: Strikes, late: bool
+    remote: RemoteSession, interrupts: Interrupts, late: bool
 ) -> None:
     seconds = unique_seconds()
     remote.run("X=kept")
-    strikes(Pool, "give_back", late)  # as soon as the answer has come
+    interrupts(Pool, "give_back", late)  # as soon as the answer has come
     with pytest.raises(KeyboardInterrupt):
         remote.run(f"sleep {seconds}", timeout=0.1, on_timeout="yield")
     wait_until(lambda: not with_argument(seconds), "its end")
     assert remote.run("echo $X").stdout == "kept\n"
 
 
-def test_a_shell_that_was_lost_by_it_is_announced_by_the_next_command(sh: Session, strikes: Strikes) -> None:
+def test_a_shell_that_was_lost_by_it_is_announced_by_the_next_command(sh: Session, interrupts: Interrupts) -> None:
     sh.run("X=1")
-    strikes(proc, "link", True)
+    interrupts(proc, "link", True)
     with pytest.raises(KeyboardInterrupt):
         sh.run("trap '' INT; while :; do :; done", timeout=0.05, on_timeout="yield")
     told = sh.run("touch ran")
@@ -172,10 +172,10 @@ def test_a_shell_that_was_lost_by_it_is_announced_by_the_next_command(sh: Sessio
 
 
 def test_a_shell_that_was_lost_as_a_command_was_handed_back_is_reported_by_the_next_one(
-    sh: Session, strikes: Strikes
+    sh: Session, interrupts: Interrupts
 ) -> None:
     sh.run("X=1")
-    strikes(sh, "_leave", False)
+    interrupts(sh, "_leave", False)
     with pytest.raises(KeyboardInterrupt):
         sh.run("trap 'kill -9 $$' INT; sleep 1000", timeout=0.05, on_timeout="yield")
     lost = sh.run("touch ran")
@@ -183,8 +183,8 @@ def test_a_shell_that_was_lost_as_a_command_was_handed_back_is_reported_by_the_n
     assert sh.run("ls; echo ${X-fresh}").stdout == "fresh\n"
 
 
-def test_a_restart_that_was_struck_keeps_nobody_waiting(
-    sh: Session, strikes: Strikes, monkeypatch: pytest.MonkeyPatch
+def test_a_restart_that_was_interrupted_keeps_nobody_waiting(
+    sh: Session, interrupts: Interrupts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sh.run("X=1")
     kill, queued = sh._kill_running, []
@@ -195,7 +195,7 @@ def test_a_restart_that_was_struck_keeps_nobody_waiting(
         kill(why)
 
     monkeypatch.setattr(sh, "_kill_running", kill_with_another_in_the_queue)
-    strikes(sh._restarted, "notify_all", False)
+    interrupts(sh._restarted, "notify_all", False)
     with pytest.raises(KeyboardInterrupt):
         sh.restart()
     [(thread, came)] = queued
@@ -203,11 +203,11 @@ def test_a_restart_that_was_struck_keeps_nobody_waiting(
     assert came == ["fresh\n"]
 
 
-def test_a_signal_handler_may_use_the_session_that_is_being_restarted(sh: Session, strikes: Strikes) -> None:
+def test_a_signal_handler_may_use_the_session_that_is_being_restarted(sh: Session, interrupts: Interrupts) -> None:
     came: list[str] = []
     before = signal.signal(signal.SIGINT, lambda *_: came.append(sh.run("echo here").stdout))
     try:
-        strikes(sh, "_kill_running", True)
+        interrupts(sh, "_kill_running", True)
         sh.restart()
     finally:
         signal.signal(signal.SIGINT, before)

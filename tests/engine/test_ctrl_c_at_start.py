@@ -29,16 +29,16 @@ def _nothing_is_left_open() -> Iterator[None]:
 
 
 def strikes_behind(monkeypatch: pytest.MonkeyPatch, where: object, name: str, which: int = 0) -> None:
-    """Has Ctrl-C strike once, as that call of this function comes back."""
+    """Sends Ctrl-C once, as that call of this function comes back."""
     real, calls = getattr(where, name), count()
 
-    def struck(*values: Any, **named: Any) -> Any:
+    def interrupted(*values: Any, **named: Any) -> Any:
         came = real(*values, **named)
         if next(calls) == which:
             signal.raise_signal(signal.SIGINT)
         return came
 
-    monkeypatch.setattr(where, name, struck)
+    monkeypatch.setattr(where, name, interrupted)
 
 
 def test_what_leads_to_the_file_that_takes_a_stream_whole_is_closed(

@@ -49,8 +49,8 @@ def _all_is_given_back() -> Iterator[None]:
     assert of_host(os.getpid()) == set()
 
 
-class Strike:
-    """Strikes once, at the n-th of the places where Python looks for signals: a function's beginning, a call's end.
+class CtrlC:
+    """Sends Ctrl-C once, at the n-th place where Python looks for signals: a function's beginning, a call's end.
 
     In our code, and in what goes through our steps. (What the standard library does in one step is not all so safe.)
     """
@@ -68,46 +68,46 @@ class Strike:
                 raise KeyboardInterrupt
 
     @property
-    def has_struck(self) -> bool:
+    def has_interrupted(self) -> bool:
         return self.left <= 0
 
 
-def struck(number: int, place: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """A session whose end is struck there, and is closed again; False where so many places are not."""
-    session, strike, discard = Session(cwd=place), Strike(number), shell_end.discard
+def interrupted(number: int, place: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """A session whose end is interrupted there, and is closed again; False where so many places are not."""
+    session, ctrl_c, discard = Session(cwd=place), CtrlC(number), shell_end.discard
     session.run("true", stdin=TTY)  # the keyboard has a descriptor of its own from then on
     session.run("sleep 1000 &", tty=False)
 
-    def discard_struck(*values: Any) -> None:
-        sys.setprofile(strike)
+    def discard_interrupted(*values: Any) -> None:
+        sys.setprofile(ctrl_c)
         try:
             discard(*values)
         finally:
             sys.setprofile(None)
 
     with monkeypatch.context() as patched:
-        patched.setattr(shell_end, "discard", discard_struck)
+        patched.setattr(shell_end, "discard", discard_interrupted)
         try:
             session.close()
         except KeyboardInterrupt:
-            assert strike.has_struck
+            assert ctrl_c.has_interrupted
     session.close()
     assert session.pid is None
-    return strike.has_struck
+    return ctrl_c.has_interrupted
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of a look at a directory, struck
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of a look at a directory, interrupted
 @pytest.mark.parametrize("alone", [True, False], ids=["the only session", "one of two"])
-def test_wherever_a_host_with_threads_is_struck(place: Path, monkeypatch: pytest.MonkeyPatch, alone: bool) -> None:
+def test_wherever_a_host_with_threads_is_interrupted(place: Path, monkeypatch: pytest.MonkeyPatch, alone: bool) -> None:
     """There Ctrl-C cannot be put off: the kernel gives it to another thread, and Python to this one."""
     with Session(cwd=place) as company:
         if not alone:
             company.run("true")
         fds, threads, number = descriptors(), set(threading.enumerate()), 1
-        while struck(number, place, monkeypatch):
+        while interrupted(number, place, monkeypatch):
             wait_until(lambda: have_ended(threads), "the end of the thread that read for the job")
-            assert descriptors() == fds, f"struck at {number}"
-            assert len(runtime.the_guard()._reserved) == (not alone), f"struck at {number}"
+            assert descriptors() == fds, f"interrupted at {number}"
+            assert len(runtime.the_guard()._reserved) == (not alone), f"interrupted at {number}"
             number += 1
         assert number > 50
         assert alone or company.run("echo on").stdout == "on\n"
@@ -131,7 +131,7 @@ def interrupt() -> None:
 
 @pytest.mark.parametrize("way", ["close", "restart", "exit 3"])
 @pytest.mark.parametrize(("where", "name"), [(Shell, "close"), (Streams, "close"), (runtime.Guard, "close_slot")])
-def test_a_host_without_threads_is_struck_when_all_is_given_back(
+def test_a_host_without_threads_is_interrupted_when_all_is_given_back(
     place: Path, monkeypatch: pytest.MonkeyPatch, where: type, name: str, way: str
 ) -> None:
     session = Session(cwd=place)
@@ -146,7 +146,7 @@ def test_a_host_without_threads_is_struck_when_all_is_given_back(
 
 
 @pytest.mark.parametrize(("command", "status"), [("exit 3", 3), ("set -r", 0)])
-def test_the_end_of_a_shell_that_nobody_heard_of_is_told_by_the_next_command(
+def test_the_end_of_a_shell_that_nobody_saw_is_reported_by_the_next_command(
     place: Path, monkeypatch: pytest.MonkeyPatch, command: str, status: int
 ) -> None:
     with Session(cwd=place) as session:
@@ -159,17 +159,17 @@ def test_the_end_of_a_shell_that_nobody_heard_of_is_told_by_the_next_command(
         assert session.run("ls; echo ${X-fresh}").stdout == "fresh\n"
 
 
-def test_a_stream_that_was_struck_on_the_loop_as_its_job_ended_is_given_back_with_its_session(
+def test_a_stream_that_was_interrupted_on_the_loop_as_its_job_ended_is_given_back_with_its_session(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = AsyncSession(cwd=place)
 
-    def strike() -> None:
+    def ctrl_c() -> None:
         raise KeyboardInterrupt
 
     async def main() -> None:
         await session.run("mkfifo go; read x <go &", tty=False)
-        on_call(monkeypatch, Stream, "close", strike)
+        on_call(monkeypatch, Stream, "close", ctrl_c)
         await session.run("echo >go", tty=False)
         await asyncio.sleep(PATIENCE)
 

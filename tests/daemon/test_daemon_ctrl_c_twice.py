@@ -39,23 +39,23 @@ class Second:
         self._armed = False
         real = getattr(where, name)
 
-        def struck(*values: Any, **named: Any) -> Any:
-            strikes = self._armed and threading.current_thread() is threading.main_thread()
-            self._armed = self._armed and not strikes
-            if strikes and not late:
+        def interrupted(*values: Any, **named: Any) -> Any:
+            interrupts = self._armed and threading.current_thread() is threading.main_thread()
+            self._armed = self._armed and not interrupts
+            if interrupts and not late:
                 raise KeyboardInterrupt
             came = real(*values, **named)
-            if strikes:
+            if interrupts:
                 raise KeyboardInterrupt
             return came
 
-        monkeypatch.setattr(where, name, struck)
+        monkeypatch.setattr(where, name, interrupted)
 
     def arm(self) -> None:
         self._armed = True
 
 
-def run_and_strike(remote: RemoteSession, seconds: str, second: Second) -> None:
+def run_and_interrupt(remote: RemoteSession, seconds: str, second: Second) -> None:
     def first(*_: object) -> None:
         second.arm()
         raise KeyboardInterrupt
@@ -64,7 +64,7 @@ def run_and_strike(remote: RemoteSession, seconds: str, second: Second) -> None:
     remote.run(f"sleep {seconds}")
 
 
-def plain_run_and_strike(remote: RemoteSession, seconds: str, second: Second) -> None:
+def plain_run_and_interrupt(remote: RemoteSession, seconds: str, second: Second) -> None:
     """Of the command line, without its parser."""
 
     def first(*_: object) -> None:
@@ -82,14 +82,14 @@ def strike_at(seconds: str, handler: Callable[..., None]) -> None:
     signal.signal(signal.SIGINT, handler)
     main = threading.get_ident()
 
-    def strike() -> None:
+    def ctrl_c() -> None:
         wait_until(lambda: with_argument(seconds), "the command")
         signal.pthread_kill(main, signal.SIGINT)
 
-    threading.Thread(target=strike).start()
+    threading.Thread(target=ctrl_c).start()
 
 
-def arun_and_strike(remote: RemoteSession, seconds: str, second: Second) -> None:
+def arun_and_interrupt(remote: RemoteSession, seconds: str, second: Second) -> None:
     async def main() -> None:
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         assert task is not None
@@ -98,11 +98,11 @@ def arun_and_strike(remote: RemoteSession, seconds: str, second: Second) -> None
             second.arm()
             task.cancel()
 
-        def strike() -> None:
+        def ctrl_c() -> None:
             wait_until(lambda: with_argument(seconds), "the command")
             loop.call_soon_threadsafe(first)
 
-        threading.Thread(target=strike).start()
+        threading.Thread(target=ctrl_c).start()
         async with aconnect(remote.agent, str(remote._transport), False) as session:
             await session.run(f"sleep {seconds}")
 
@@ -125,12 +125,12 @@ def _handler() -> Iterator[None]:
 @pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize(("where", "name"), _PLACES, ids=[f"{place[0].__name__}.{place[1]}" for place in _PLACES])
 @pytest.mark.parametrize(
-    "strike", [run_and_strike, plain_run_and_strike, arun_and_strike], ids=["sync", "plain", "async"]
+    "call", [run_and_interrupt, plain_run_and_interrupt, arun_and_interrupt], ids=["sync", "plain", "async"]
 )
-def test_wherever_it_strikes(
+def test_wherever_it_comes(
     remote: RemoteSession,
     monkeypatch: pytest.MonkeyPatch,
-    strike: Callable[[RemoteSession, str, Second], None],
+    call: Callable[[RemoteSession, str, Second], None],
     where: Any,
     name: str,
     late: bool,
@@ -140,7 +140,7 @@ def test_wherever_it_strikes(
     with monkeypatch.context() as patch:
         second = Second(patch, where, name, late)
         with pytest.raises(KeyboardInterrupt):
-            strike(remote, seconds, second)
+            call(remote, seconds, second)
     wait_until(lambda: not with_argument(seconds), "its end")
     gc.collect()
     assert remote.run("echo $X").stdout == "kept\n"
