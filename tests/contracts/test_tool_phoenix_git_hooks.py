@@ -47,7 +47,8 @@ git repack -q && git commit -q --allow-empty -m four && git repack -q
 git -c gc.autoPackLimit=1 -c gc.autoDetach=false gc -q --auto
 git status --short; git checkout -q HEAD~ && git stash list
 """
-HASH: Final = re.compile(r"\b[0-9a-f]{7,40}\b|(?<=incoming-)\w+")
+# What differs from run to run: hashes, and whether git finds a file as old as its index and looks at it again.
+VARYING: Final = re.compile(r"\b[0-9a-f]{7,40}\b|(?<=incoming-)\w+|(?<=== post-index-change )[01] [01]")
 
 
 def install(directory: Path, name: str, text: str) -> None:
@@ -80,8 +81,8 @@ def test_each_hook_is_given_what_git_gives_it(
 
     monkeypatch.setenv("LOG", str(logs[1]))
     found = isolated({"command": SCENARIO})
-    assert (found.is_error, HASH.sub("", found.output)) == (False, HASH.sub("", done.stdout + done.stderr))
-    expected, seen = (HASH.sub("", log.read_text()) for log in logs)
+    assert (found.is_error, VARYING.sub("", found.output)) == (False, VARYING.sub("", done.stdout + done.stderr))
+    expected, seen = (VARYING.sub("", log.read_text()) for log in logs)
     assert seen == expected
     assert {line.split()[1] for line in seen.splitlines() if line.startswith("== ")} == {*CLIENT, *SERVER}
     assert git("log", "--all", "--format=%B").count(TRAILER) >= 3

@@ -54,6 +54,7 @@ def test_temporary_files_have_a_place(user: str, mine: Path) -> None:
 def test_a_call_gets_no_more_of_the_environment_than_the_session(
     where: str, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir("/")  # the checkout may be in /tmp, which is another one inside
     monkeypatch.setenv("API_KEY", "secret")
     monkeypatch.setenv("AWS_REGION", "here")
     options: SessionOptions = {"cwd": "/", "sandbox": Sandbox(pass_env=["AWS_*"]), "extra_env": {"MORE": "more"}}

@@ -119,9 +119,7 @@ def test_live_output_comes_in_order(sh: RemoteSession) -> None:
 
 def test_live_output_goes_on_after_the_command_was_handed_back(sh: RemoteSession, place: Path) -> None:
     heard: list[bytes] = []
-    command = (
-        "echo 1; echo >begun; until [ -e open ]; do sleep 0.05; done; for i in 2 3 4; do echo $i; sleep 0.05; done"
-    )
+    command = "echo 1; until [ -e open ]; do sleep 0.05; done; sleep 0.5; for i in 2 3 4; do echo $i; sleep 0.05; done"
     first = sh.run(command, timeout=0.1, on_timeout="yield", on_output=lambda _, data: heard.append(data))
     assert (first.outcome, first.stdout, heard) == ("running", "1\n", [b"1\n"])
     with ThreadPoolExecutor(1) as threads:

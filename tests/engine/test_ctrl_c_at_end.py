@@ -41,6 +41,7 @@ def have_ended(threads: set[threading.Thread]) -> bool:
 
 @pytest.fixture(autouse=True)
 def _all_is_given_back() -> Iterator[None]:
+    gc.collect()  # what an earlier test has left would be closed meanwhile
     fds, threads, children = descriptors(), set(threading.enumerate()), descendants(os.getpid())
     yield
     wait_until(lambda: have_ended(threads), "the end of the threads")

@@ -195,7 +195,7 @@ class Remote(AnySession[PreparedRun]):
 
     def __init__(self, agent: str, transport: Transport, start: bool, opening: dict[str, Any]) -> None:
         if not isinstance(agent, str):
-            raise InvalidRequest(f"an agent's name is a str, not {agent!r}")
+            raise InvalidRequest(f"an agent's name must be a str, not {agent!r}")
         self.agent, self._transport, self._backend = agent, transport, self._backend_class()
         self._start, self._opening = start, opening
         self._gentle = "kill" if opening.get("on_timeout") == "kill" else "interrupt"
