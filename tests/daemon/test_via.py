@@ -23,6 +23,7 @@ from system import PATIENCE, wait_until
 from shellsession import (
     DaemonUnavailable,
     InvalidRequest,
+    Limits,
     OutcomeUnknown,
     ProtocolError,
     RemoteSession,
@@ -89,6 +90,8 @@ def test_a_session_there_gets_the_login_of_there(there: Connect, monkeypatch: py
     assert named.run("echo $PWD $A $FROM").stdout == "/tmp b there\n"
     with pytest.raises(InvalidRequest, match="absolute"):
         there("c", cwd="here")
+    with pytest.raises(InvalidRequest, match="absolute"):
+        named.run("true", limits=Limits(spill="here"))
 
 
 def test_one_bridge_serves_all_sessions_and_ends_with_the_last(there: Connect) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from ...errors import InvalidRequest
 from ..protocol.endpoint import socket_path
 from .transport import Transport, UnixTransport
@@ -12,21 +10,23 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
 
-def transport_of(
-    socket: str | os.PathLike[str] | Transport | None,
-    via: Sequence[str] | None = None,
-    remote: str | None = None,
-) -> Transport:
-    """The transport for the arguments of ``connect``. A transport as ``socket`` is used as it is."""
-    if socket is not None and not isinstance(socket, (str, os.PathLike)):
-        return socket
+def transport_of(socket: Any, via: Sequence[str] | None = None, remote: str | None = None) -> Transport:
+    """Return the transport for the arguments of ``connect``. ``socket`` may be a transport already.
+
+    Raises InvalidRequest, and DaemonUnavailable for a path that is too long.
+    """
+    if hasattr(socket, "is_local"):
+        made: Transport = socket
+        return made
     if via is None:
         if remote is not None:
             raise InvalidRequest("remote names the program behind via: give via, too")
         return UnixTransport(socket_path(socket))
+    from ...options import path_of
     from .via import ViaTransport
 
-    path = None if socket is None else os.fspath(socket)
+    path = None if socket is None else path_of("socket", socket)
     return ViaTransport(via, "shellsession" if remote is None else remote, path)

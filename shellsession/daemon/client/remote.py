@@ -464,6 +464,8 @@ class Remote(AnySession[PreparedRun]):
         fields |= scope_of(given)
         Request(text, on_output=on_output, **fields)  # raises for invalid values
         if "limits" in fields:
+            if not self._transport.is_local:
+                check_elsewhere({"limits": fields["limits"]})
             fields["limits"] = limits_fields(fields["limits"])
         if stdin is not ...:
             fields["stdin"] = "bytes" if data else "null" if stdin is None else "tty"
