@@ -30,7 +30,7 @@ def own_parser() -> argparse.ArgumentParser:
     parser.add_argument("--bytes", metavar="A:B", type=_range, help="the bytes from A up to, but not including, B")
     most = "how much to show at most (default: 30000)"
     parser.add_argument("--max-chars", metavar="N", type=arguments.positive, default=30_000, help=most)
-    arguments.add_socket(parser)
+    arguments.add_place(parser)
     arguments.add_agent(parser)
     parser.add_argument(
         "id", metavar="ID", nargs="?", default="", help="id of a result (default: the latest with output)"
