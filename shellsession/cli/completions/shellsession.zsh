@@ -172,7 +172,7 @@ _shtab_shellsession_output_options=(
   "--stream[which stream]:stream:(stdout stderr)"
   "--lines[the lines from A to B, counted from 1]:A:B:"
   "--grep[only the lines that match a Python regular expression]:RE:"
-  "--bytes[the bytes from A up to, but not including, B]:A:B:"
+  "--bytes[the bytes from A up to B]:A:B:"
   "--max-chars[how much to show at most]:N:"
   "--socket[the daemon\'s socket]:PATH:_files"
   "--via[a program that leads to the daemon elsewhere, such as \'ssh box\']:WORDS:"
