@@ -27,7 +27,9 @@ def own_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--lines", metavar="A:B", type=_range, help="the lines from A to B, counted from 1; A: goes on")
     parser.add_argument("--grep", metavar="RE", help="only the lines that match a Python regular expression")
-    parser.add_argument("--bytes", metavar="A:B", type=_range, help="the bytes from A up to B (excluded), counted from 0")
+    parser.add_argument(
+        "--bytes", metavar="A:B", type=_range, help="the bytes from A up to B (excluded), counted from 0"
+    )
     most = "how much to show at most (default: 30000)"
     parser.add_argument("--max-chars", metavar="N", type=arguments.positive, default=30_000, help=most)
     arguments.add_place(parser)
