@@ -75,7 +75,7 @@ class InvalidRequest(ShellSessionError, ValueError):
 
 
 class AlreadyOpen(InvalidRequest):
-    """The agent has a session already, which was opened with other options than these."""
+    """The agent already has a session, which was opened with other options."""
 
     code = "already_open"
 

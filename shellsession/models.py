@@ -323,7 +323,7 @@ def _check_variables(env: object) -> None:
     for name, value in env.items():
         if not (isinstance(name, str) and name.isascii() and name.isidentifier()):
             shown = repr(name.partition("=")[0]) if isinstance(name, str) else type(name).__name__
-            raise InvalidRequest(f"env: {shown:.100} is no name of a variable: letters, digits and _ make one")
+            raise InvalidRequest(f"env: {shown:.100} is not the name of a variable: use letters, digits and _")
         if name in _COMPUTED:
             raise InvalidRequest(f"env: bash computes {name} itself, and it cannot be set for one command")
         if not isinstance(value, str):
@@ -429,10 +429,10 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
     def for_model(self, max_chars: int = MAX_CHARS, clean: bool = True, redact: Redact = False) -> str:
         """Return the text for a model: the output, and in brackets how the command ended if it did not just succeed.
 
-        The text has at most ``max_chars`` characters. Longer output keeps its first and last lines, with a note between
-        them that says how much is missing, and which call of ``read_output`` shows it. ``clean``: leave out escape
-        sequences, and of a line that was overwritten after ``\\r`` show only the last writing. ``redact``: show
-        ``***`` for secrets; see ``Session``.
+        The text has at most ``max_chars`` characters. Longer output is cut in the middle, where a note says how much
+        was omitted, and which ``read_output`` call shows it. ``clean``: leave out escape sequences, and show only the
+        last version of a line that was overwritten after ``\\r``. ``redact``: show ``***`` for secrets; see
+        ``Session``.
         """
         check_chars(max_chars)
         check_flag("clean", clean)
@@ -457,7 +457,7 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
     def to_dict(self) -> dict[str, Any]:
         """Return all fields, and ``runs_on``, as values for JSON.
 
-        Output is text. If the text does not reproduce the bytes exactly, there is a field in base64 as well.
+        Output is text. If the text does not reproduce the bytes exactly, a base64 field has them as well.
         """
         fields: dict[str, Any] = {"stdout": self.stdout, "stderr": self.stderr}
         fields |= {name: getattr(self, name) for name in self._types if not name.endswith("_bytes")}
@@ -475,7 +475,7 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Result:
-        """Return the result from which ``to_dict`` made this. Raises InvalidRequest if it is none."""
+        """Return the result from which ``to_dict`` made this. Raises InvalidRequest if it is not such a dict."""
         fields = {name: given[name] for name in cls._types if name in given}
         try:
             for name in ("stdout", "stderr"):
@@ -495,7 +495,7 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Result:
-        """Return the result from which ``to_json`` made this text. Raises InvalidRequest if it is none."""
+        """Return the result from which ``to_json`` made this text. Raises InvalidRequest if it is not such a text."""
         import json
 
         try:

@@ -1,7 +1,6 @@
-"""What a session tells about itself to others than its caller: to ``logging``, and to observers of its commands.
+"""Reports what a session does to ``logging`` and to observers of its commands.
 
-Law: the output of a command is never passed on. Its text goes to observers only, with the secrets of the environment
-masked.
+Law: neither ever gets the output of a command. Only observers get its text, with the environment's secrets masked.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 DEBUG: Final = 10  # as in logging
 WARNING: Final = 30
-# How many characters of a command are passed on.
+# How many characters of a command observers get.
 _SHOWN: Final = 500
 
 # Called with the agent's name ("" for none), the masked text of a command that has ended, and its result.
@@ -31,7 +30,7 @@ _logger: logging.Logger | None = None
 def logger(level: int) -> logging.Logger | None:
     """Return the logger "shellsession", or None if nobody reads its records of that level.
 
-    Its import takes 5 ms. A program that has not imported it either has no handler for our records.
+    Its import takes 5 ms. A program that has not imported ``logging`` has no handler for our records.
     """
     global _logger
     if _logger is None:
@@ -43,7 +42,7 @@ def logger(level: int) -> logging.Logger | None:
 
 
 def sizes(result: Result) -> dict[str, int]:
-    """Return how many bytes the command has written to each stream."""
+    """Return how many bytes the command wrote to each stream."""
     return {
         "stdout_bytes": len(result.stdout_bytes) + result.stdout_omitted,
         "stderr_bytes": len(result.stderr_bytes) + result.stderr_omitted,
@@ -60,11 +59,11 @@ class Observers:
 
     @property
     def wanted(self) -> bool:
-        """Whether anybody observes the commands."""
+        """Whether the commands have any observer."""
         return bool(self.callbacks) or logger(DEBUG) is not None
 
     def ended(self, command: bytes, result: Result, masking: Callable[[], Secrets]) -> None:
-        """Tell the observers and the log that a command has ended. ``masking``: returns the secrets of the session.
+        """Report the end of a command to the observers and the log. ``masking``: returns the secrets of the session.
 
         An exception of one of them goes to ``sys.excepthook``: the caller of the command gets its result.
         """

@@ -51,7 +51,7 @@ _DEFAULTS: Final = ("timeout", "on_timeout", "tty", "idle_timeout", "stdin", "me
 
 
 def path_of(name: str, value: object) -> str:
-    """Return a path as text. Raises InvalidRequest, which begins with ``name``."""
+    """Return a path as text. Raises InvalidRequest with a message that begins with ``name``."""
     with suppress(UnicodeEncodeError):
         if (path := path_text(value)) is not None:
             os.fsencode(path)  # raises if this locale cannot encode it
@@ -93,7 +93,7 @@ def scope_of(given: RunOptions) -> dict[str, Any]:
     scope: dict[str, Any] = {}
     if "cwd" in given:
         scope["cwd"] = place_of(given["cwd"])
-    if isinstance(env := given.get("env"), Mapping):  # a Request refuses all else
+    if isinstance(env := given.get("env"), Mapping):  # ``Request`` refuses anything else
         scope["env"] = dict(env)
     return scope
 
@@ -141,7 +141,7 @@ def check_options(env: object, extra_env: object, agent_env: object, size: objec
 
 
 def _check_variable(name: object, value: object) -> None:
-    """Raise InvalidRequest if no process can have this variable in its environment."""
+    """Raise InvalidRequest if this variable cannot be in the environment of a process."""
     fit = isinstance(name, str) and isinstance(value, str) and name != "" and "=" not in name
     with suppress(UnicodeEncodeError):
         if fit and b"\0" not in os.fsencode(f"{name}{value}"):

@@ -1,4 +1,4 @@
-"""Long output by pages: some lines of it, some bytes, or the lines that match a pattern, as text of limited length.
+"""Long output in pages: some lines of it, some bytes, or the lines that match a pattern, as text of limited length.
 
 Pure. ``page`` yields which bytes of the stream it needs next, and is sent a ``Piece`` with them. It never holds more of
 the stream than it shows, or one line. With a mask it reads the whole stream first: a secret may have several lines.
@@ -16,20 +16,20 @@ from .patterns import compiled
 from .text import MAX_CHARS, call_for, grouped, text_of, unfinished
 
 Range = tuple[int, int | None]
-# At most so many bytes are requested at a time.
+# The most bytes that are requested at a time.
 PIECE: Final = 1 << 18
-# A longer line is searched in parts of about so many bytes.
+# A longer line is searched in parts of about this many bytes.
 _LONGEST_LINE: Final = 1 << 20
-# A longer line that matches is shown around the match, in so many characters.
+# Of a longer line that matches, only this many characters around the match are shown.
 _WINDOW: Final = 1000
-# The least limit of a text: a mark and some output fit into it.
+# The smallest limit for a text: a mark and some output fit into it.
 LEAST_CHARS: Final = 200
-# The first number of a call is counted with so many digits, so that a mark has the same form on each page.
+# The first number of a call counts as this many digits, so that a mark has the same form on each page.
 _DIGITS: Final = 10
 
 
 class Query(NamedTuple):
-    """What ``read_output`` is asked for.
+    """The checked arguments of ``read_output``.
 
     ``verb``: the start of a command line that shows more; "" for Python. ``mask``: replaces secrets in the stream.
     """
@@ -44,9 +44,9 @@ class Query(NamedTuple):
     mask: Callable[[str], str] | None = None
 
     def call(self, id: str, name: str, first: int, last: int | None, search: bool = False) -> tuple[str, str]:
-        """Return the call that shows the lines or bytes from ``first`` to ``last``, and only what differs in it.
+        """Return the call that shows the lines or bytes from ``first`` to ``last``, and only the arguments that change.
 
-        ``search``: of these lines, those that match.
+        ``search``: show only those of the lines that match.
         """
         pattern = "" if self.grep is None or not search else self.grep.pattern
         if self.verb:
@@ -74,7 +74,7 @@ Read = Callable[[Query], Reading[Any]]
 
 
 def check_chars(max_chars: object) -> None:
-    """Raise InvalidRequest for a ``max_chars`` that is no length of a text, or leaves no room for output."""
+    """Raise InvalidRequest for a ``max_chars`` that is not a length, or too small to hold output."""
     if isinstance(max_chars, bool) or not isinstance(max_chars, int) or max_chars < LEAST_CHARS:
         raise InvalidRequest(f"max_chars is a number of characters, {LEAST_CHARS} or more, not {max_chars!r:.100}")
 
@@ -111,7 +111,7 @@ def _range(name: str, value: object, least: int) -> Range | None:
 
 
 class _Line(NamedTuple):
-    """A line of a page. ``is_cut``: only what is around its match."""
+    """A line of a page. ``is_cut``: it is only the text around the match."""
 
     number: int
     text: str
@@ -119,7 +119,7 @@ class _Line(NamedTuple):
 
 
 def page(query: Query) -> Pages:
-    """Return the text for a query. It has at most ``max_chars`` characters, and a mark names the call that goes on."""
+    """Return the text for a query. It has at most ``max_chars`` characters, and a mark names the next call."""
     if query.mask is not None:
         return page_of(query, (yield from whole(query)))
     if query.bytes is not None:
@@ -141,7 +141,7 @@ def page(query: Query) -> Pages:
         for line in _split(text_of(wanted)):
             if last is not None and number > last:
                 return _fit(query, shown, piece)
-            is_known = query.grep is not None and shown and shown[-1].number == number  # by an earlier part of it
+            is_known = query.grep is not None and shown and shown[-1].number == number  # an earlier part matched
             if not is_known and (entry := _entry(query, number, line, is_whole)):
                 shown.append(entry)
                 if (size := size + len(entry.text)) > query.max_chars:
@@ -189,9 +189,9 @@ def _split(text: str) -> list[str]:
 
 
 def _entry(query: Query, number: int, line: str, is_whole: bool) -> _Line | None:
-    """Return a line as a page shows it, as ``grep -n`` does if there is a pattern; None if it does not match.
+    """Return a line as a page shows it: with a pattern, as ``grep -n`` does, and None if it does not match.
 
-    Of a long line that matches, only what is around the match. ``is_whole``: the text begins with the line.
+    For a long line that matches, return only the text around the match. ``is_whole``: the text begins with the line.
     """
     if query.grep is None:
         return _Line(number, line)
@@ -207,9 +207,9 @@ def _entry(query: Query, number: int, line: str, is_whole: bool) -> _Line | None
 
 
 def _fit(query: Query, shown: list[_Line], piece: Piece) -> str:
-    """Return what is to be shown, or as much of it as fits, with a mark that names the calls for the rest.
+    """Return the lines as text, or as many of them as fit, with a mark that names the calls for the rest.
 
-    Returns "" if not even the first line fits. One that matches always does.
+    Returns "" if not even the first line fits. A line that matches always fits.
     """
     size, next_line = sum(len(line.text) for line in shown), 0
     while shown:
@@ -279,8 +279,8 @@ def _first(data: bytes, room: int) -> bytes:
 
 
 def _lost(piece: Piece) -> str:
-    """Return a note about the end of a stream that was too long to be kept; "" if it is all there."""
+    """Return a note that the end of a stream was not kept; "" if all of it was."""
     if piece.kept >= piece.size:
         return ""
     kept, size = grouped(piece.kept), grouped(piece.size)
-    return f"[... this is the end of what was kept: the first {kept} of {size} bytes ...]"
+    return f"[... the kept part ends here: the first {kept} of {size} bytes ...]"

@@ -1,4 +1,4 @@
-"""Regular expressions that callers pass: their check, and their form as values for JSON. Pure."""
+"""Checks regular expressions that callers pass, and converts them to values for JSON and back. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ Pattern = str | re.Pattern[str]
 
 
 def compiled(name: str, pattern: object, flags: int = 0) -> re.Pattern[str]:
-    """Return a regular expression for text, compiled. Raises InvalidRequest, which begins with ``name``.
+    """Return a regular expression for text, compiled. Raises InvalidRequest with a message that begins with ``name``.
 
-    ``flags``: for a str; an expression that is compiled already keeps its own.
+    ``flags`` apply to a str; a compiled expression keeps its own.
     """
     try:
         found: re.Pattern[str] = re.compile(pattern, flags if isinstance(pattern, str) else 0)  # type: ignore[call-overload]  # a TypeError says what is wrong
@@ -36,4 +36,4 @@ def from_data(name: str, value: object) -> Pattern:
             return value
         case [str(pattern), int(flags)]:
             return compiled(name, pattern, flags)
-    raise InvalidRequest(f"{name}: {value!r:.100} is no text, nor a regular expression with its flags")
+    raise InvalidRequest(f"{name}: {value!r:.100} is neither a text nor a regular expression with its flags")

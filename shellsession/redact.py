@@ -1,6 +1,6 @@
 """``redact=``: patterns of secrets that are masked in what models read and what logs keep. Pure.
 
-A pattern finds what looks like a secret. ``policy.secrets`` masks the values of secrets that are known.
+A pattern finds text that looks like a secret. ``policy.secrets`` masks known values.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 from .errors import InvalidRequest
 from .patterns import Pattern, as_data, compiled, from_data
 
-# The value of the option: False, True for the built-in set, or patterns beside that.
+# The value of the option: False, True for the built-in set, or patterns to use besides that set.
 Redact = bool | Sequence[Pattern]
 
 MASK: Final = "***"
@@ -49,7 +49,7 @@ def redaction(given: object) -> bool | tuple[re.Pattern[str], ...]:
         raise InvalidRequest(f"redact is True, False or a list of patterns, not {type(given).__name__}")
     found = tuple(compiled("redact", one) for one in given)
     if any(one.pattern == "" for one in found):
-        raise InvalidRequest("redact: an empty pattern matches everywhere: leave it out")
+        raise InvalidRequest("redact has an empty pattern, which matches everywhere: leave it out")
     return found
 
 

@@ -1,6 +1,6 @@
 """``Sandbox``: the option that confines a session's bash, and the bubblewrap command line that enforces it.
 
-Nothing here touches the system. What must be known about the machine comes in as ``Facts``.
+Nothing here touches the system. ``Facts`` holds what it must know about the machine.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _PROCESSORS: Final = (0.01, 1024)
 # Bash text that unsets TMPDIR, so that /tmp is used, unless TMPDIR is a directory that can be written inside. Its exit
 # status is 0.
 USABLE: Final = "[[ -d ${TMPDIR-} && -w $TMPDIR ]] || \\unset -v TMPDIR"
-# Variables that a sandbox takes over from the host: they say who and where the user is, and hold no secrets.
+# Variables that a sandbox passes on from the host: they describe the user and the locale, and hold no secrets.
 _CLEAN_ENV: Final = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_*", "TERM", "TZ", "TMPDIR")
-# Bubblewrap mounts these afresh: nothing of the host is visible there, to be bound or hidden.
+# Bubblewrap mounts these afresh: nothing of the host is visible there that could be bound or hidden.
 _FRESH_MOUNTS: Final = ("/dev", "/proc")
 
 
@@ -64,7 +64,7 @@ class Sandbox:
     * ``cpu``: how much processor time it gets; 0.5 is half of one processor's.
 
     Cgroups enforce all three where they can be made. If a process is killed for its memory there, the result's
-    ``reason`` says so: "killed: memory limit 512M". Elsewhere ``memory`` limits each process by itself (RLIMIT_AS),
+    ``reason`` is "killed: memory limit 512M". Elsewhere ``memory`` limits each process by itself (RLIMIT_AS),
     ``processes`` is RLIMIT_NPROC, which does not bind root, and ``cpu`` is not available. The start of a session raises
     SandboxUnavailable if a limit cannot be enforced.
 

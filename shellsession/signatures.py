@@ -44,7 +44,7 @@ OutputT = TypeVar("OutputT")
 
 
 def awaited(verb: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
-    """Make a coroutine function of a method. In an asyncio session the method's body returns an awaitable."""
+    """Turn a method into a coroutine function. In an asyncio session the method's body returns an awaitable."""
 
     @wraps(verb)
     async def awaits(self: Any, /, *values: P.args, **named: P.kwargs) -> T:
@@ -125,7 +125,7 @@ def _refuse_terminal(stdin: object) -> None:
 
 
 class AnySession(Generic[R]):
-    """What sessions for threads and for asyncio have in common."""
+    """The base of sessions for threads and for asyncio."""
 
     _gentle: OnTimeout  # the ``on_timeout`` of a command that cannot be handed back at its time limit
 
@@ -232,8 +232,8 @@ class ThreadSession(_Streaming[R, Output]):
         Where ``timeout``, ``idle_timeout`` or ``stdin`` is ``...``, and where ``on_timeout``, ``tty``, ``merge_stderr``
         or ``limits`` is None, the session's own value applies.
 
-        * ``timeout``: how many seconds the command may run. None is no limit.
-        * ``idle_timeout``: how many seconds it may run without printing anything. None is no limit.
+        * ``timeout``: how many seconds the command may run. None means no limit.
+        * ``idle_timeout``: how many seconds it may run without printing anything. None means no limit.
         * ``on_timeout``: what happens at either limit. "interrupt" ends the command and keeps the shell. "kill" ends
           the shell as well. "yield" lets the command run and returns ``outcome="running"``, or "idle" at the idle
           limit. Continue with ``wait``, ``send`` or ``interrupt``.
@@ -255,7 +255,7 @@ class ThreadSession(_Streaming[R, Output]):
         * ``check``: raise CommandFailed if the status is not 0 or the command was not run, and CommandTimeout at a
           time limit.
 
-        A time limit is no error unless you pass ``check``. The result always has the output so far. Ctrl-C, or
+        A time limit is not an error unless you pass ``check``. The result always has the output so far. Ctrl-C, or
         cancelling the task, interrupts the command and keeps the shell.
 
         Raises InvalidRequest before anything runs, SessionBusy while a command that was handed back still runs,
@@ -300,15 +300,16 @@ class ThreadSession(_Streaming[R, Output]):
         """Return a part of a command's output as text of at most ``max_chars`` characters.
 
         ``id`` is that of its Result. The session keeps the last 20 short outputs, and the last 20 others, 64 MiB
-        together, in files that end with it. Of one stream the first 32 MiB are kept. A command may still run.
+        together, in files that last as long as the session. It keeps the first 32 MiB of each stream. The command may
+        still be running.
 
         * ``lines``: the lines from the first to the last, counted from 1. ``(200, None)`` goes to the end.
-        * ``grep``: only the lines that match a regular expression of Python, each as ``number:line``.
-        * ``bytes``: the bytes from the first up to the last, counted from 0, and without the last.
+        * ``grep``: only the lines that match a Python regular expression, each as ``number:line``.
+        * ``bytes``: the bytes from the first up to, but not including, the last, counted from 0.
         * ``redact``: show ``***`` for secrets; see ``Session``. Lines and bytes are then those of the masked text.
 
-        Lines are as ``Result.for_model`` shows them, without escape sequences; bytes are decoded unchanged. Without
-        all three, the text begins with the first line. If it ends early, a mark names the call that goes on.
+        Lines are as ``Result.for_model`` shows them, without escape sequences; bytes are decoded unchanged. Without all
+        three, the text begins with the first line. If it ends early, a mark names the call for the next page.
 
         Raises NoSuchOutput, which names the ids that are kept, and InvalidRequest.
         """
@@ -378,7 +379,7 @@ class AnyJob:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit status of its last process; 128 + n if signal n ended that. None while the job runs.
+        """The exit status of its last process; 128 + n if signal n ended it. None while the job runs.
 
         Only the session's bash knows it. So it is also None while the session runs a command, after the shell's own
         ``wait``, after ``disown``, after a restart, and for a process that bash did not start itself (a daemon).
@@ -397,9 +398,9 @@ class AnyJob:
     def release(self) -> None:
         """Let the job outlive the session: ``close`` and ``restart`` do not end it. ``jobs(released=True)`` lists it.
 
-        The end of the session must not reach it. So it writes to files of its own, and ignores the hangup of the
-        terminal: ``setsid CMD >FILE 2>&1 &``, or ``nohup``. Raises InvalidRequest if that is not so, in a sandbox, and
-        for processes of another user. Raises NotRunning if the job has ended.
+        The job must not depend on the session: it has to write to its own files, and ignore the hangup of the terminal.
+        Start it with ``setsid CMD >FILE 2>&1 &``, or ``nohup``. Raises InvalidRequest if the job still depends on it,
+        in a sandbox, and for processes of another user. Raises NotRunning if the job has ended.
         """
         raise NotImplementedError
 
@@ -408,7 +409,7 @@ class AnyJob:
         raise NotImplementedError
 
     def _text(self) -> str:
-        """Return what ``wait`` searches: the end of what the call itself returned, then the job's output."""
+        """Return the text that ``wait`` searches: the end of the call's own output, then the job's output."""
         return decoded(*self._kept("before")) + self.stdout + self.stderr
 
     def output(self, name: str) -> tuple[bytes, int]:
@@ -421,7 +422,7 @@ class AnyJob:
     def _kept(self, name: str) -> tuple[bytes, int, int]:
         """Return what ``output`` returns, and the position at which bytes are missing.
 
-        The stream "before" is the end of what the call itself returned.
+        The stream "before" is the end of the call's own output.
         """
         raise NotImplementedError
 

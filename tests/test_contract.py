@@ -169,7 +169,7 @@ def test_the_last_outputs_are_kept_and_an_error_names_them(sh: Session) -> None:
     sh.run("seq 10000")
     for number in range(20):
         assert sh.run(f"echo {number}").id == f"c{number + 3}"
-    with pytest.raises(NoSuchOutput, match=r"output 'c1' is not kept .*; kept are: c2, c3, .*, c22; "):
+    with pytest.raises(NoSuchOutput, match=r"output 'c1' is not kept .*; kept outputs: c2, c3, .*, c22; "):
         sh.read_output("c1")
     assert sh.read_output("c3") == "0\n"
     sh.restart()

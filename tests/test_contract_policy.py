@@ -121,7 +121,7 @@ def test_a_second_client_cannot_go_around_the_policy(daemon: Daemon) -> None:
         with connect("a", daemon.socket, False, policy=Policy(**_RULES)) as same:
             assert same.run("echo same").stdout == "same\n"
         for other in ({"policy": Policy(deny_commands=["rm"])}, {"redact": True}):
-            with pytest.raises(InvalidRequest, match="agent 'a' has a session already, which does not"):
+            with pytest.raises(InvalidRequest, match="agent 'a' already has a session, which does not"):
                 connect("a", daemon.socket, False, **other)
         first.close()
     with pytest.raises(InvalidRequest, match="confirm= is a function of this process"):

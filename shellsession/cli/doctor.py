@@ -22,7 +22,7 @@ EXAMPLES: Final = (
 )
 _DESCRIPTION: Final = """\
 Look at what this machine offers to sessions: bash, /proc, terminals, limits, sandboxes. It opens one session and ends
-it again. It exits with 1 when something is missing without which no session works."""
+it again. The exit status is 1 if no session can work here."""
 _OLDEST: Final = (4, 4)
 _NEEDED_FILES: Final = 64  # a session has about 10 descriptors
 _TERMINALS: Final = 16

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 NEW_SESSION: Final = """\
-They make the session. If the agent has one already that was opened with other options, the call is refused
+They make the session. If the agent already has one that was opened with other options, the call is refused
 (already_open)."""
 _OF_SANDBOX: Final = ("write", "hide", "missing_ok", "network", "memory", "cpu", "pass_env")
 

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 EXAMPLES: Final = (
     ("shellsession jobs builder", "servers and watchers that its commands started, and their state"),
     ("shellsession jobs --json builder", "the same for programs, with their output"),
-    ("shellsession jobs builder j1 --until 'Ready on'", "wait until that server is ready, and print its output"),
+    ("shellsession jobs builder j1 --until 'Ready on'", "wait until the server is ready, and print its output"),
     ("shellsession jobs builder j1 --kill", "end it"),
 )
 _DESCRIPTION: Final = """\
-List what earlier commands of an agent left running in the background, the latest last. With a JOB, print what that one
-has printed since its command returned. The exit status is then 0; with --wait that of the job, or 124 if the time limit
+List what earlier commands of an agent left running in the background, oldest first. With a JOB, print what it has
+printed since its command returned. The exit status is then 0; with --wait that of the job, or 124 if the time limit
 passed; with --until 1 if the job ended without a match, or 124."""
 _LATE: Final = 124
 _UNMATCHED: Final = 1

@@ -1,4 +1,4 @@
-"""``shellsession output``: show parts of what a command printed, also if it was too long for its result."""
+"""``shellsession output``: show parts of a command's output, even if it was too long for its result."""
 
 from __future__ import annotations
 
@@ -11,26 +11,32 @@ from . import arguments
 
 EXAMPLES: Final = (
     ("shellsession output builder", "the latest output, from its first line"),
-    ("shellsession output builder c17 --lines 200:300", "some lines of the result with that id"),
+    ("shellsession output builder c17 --lines 200:300", "some lines of the result with this id"),
     ("shellsession output builder --grep 'error|warning'", "the lines that match, with their numbers"),
 )
 _DESCRIPTION: Final = """\
 Show a part of what a command of the agent printed. The session keeps the last 20 short outputs and the last 20 others,
-64 MiB together. If there is more than --max-chars, the last line names the call that goes on. `shellsession run --json`
+64 MiB together. If there is more than --max-chars, the last line names the next call. `shellsession run --json`
 prints the id of each result. Secrets that the session's redact= finds are shown as ***."""
 
 
 def own_parser() -> argparse.ArgumentParser:
     parser = arguments.parser("output", "[OPTIONS] AGENT [ID]", _DESCRIPTION, EXAMPLES)
-    parser.add_argument("--stream", choices=("stdout", "stderr"), default="stdout", help="which one (default: stdout)")
+    parser.add_argument(
+        "--stream", choices=("stdout", "stderr"), default="stdout", help="which stream (default: stdout)"
+    )
     parser.add_argument("--lines", metavar="A:B", type=_range, help="the lines from A to B, counted from 1; A: goes on")
-    parser.add_argument("--grep", metavar="RE", help="only the lines that match a regular expression of Python")
-    parser.add_argument("--bytes", metavar="A:B", type=_range, help="the bytes from A up to B, counted from 0")
+    parser.add_argument("--grep", metavar="RE", help="only the lines that match a Python regular expression")
+    parser.add_argument(
+        "--bytes", metavar="A:B", type=_range, help="the bytes from A up to B (excluded), counted from 0"
+    )
     most = "how much to show at most (default: 30000)"
     parser.add_argument("--max-chars", metavar="N", type=arguments.positive, default=30_000, help=most)
     arguments.add_place(parser)
     arguments.add_agent(parser)
-    parser.add_argument("id", metavar="ID", nargs="?", default="", help="of a result (default: the latest with output)")
+    parser.add_argument(
+        "id", metavar="ID", nargs="?", default="", help="id of a result (default: the latest with output)"
+    )
     return parser
 
 

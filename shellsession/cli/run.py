@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 EXAMPLES: Final = (
     ("shellsession run -- 'cd /srv/app && . venv/bin/activate'", "one argument is a script; its changes persist"),
-    ("shellsession run -s builder --timeout 600 -- make test", "several are a command and its arguments"),
+    ("shellsession run -s builder --timeout 600 -- make test", "several arguments are a command and its arguments"),
     ("shellsession run --timeout 5 --on-timeout yield -- ./watch.sh", "hand it to `shellsession wait` after 5 s"),
     ("shellsession run -i -- 'read -p \"name? \" name; echo $name'", "`shellsession send` answers the question"),
     (
         "shellsession run -s a1 --sandbox --write . --hide ~/.ssh --deny 'git push' -- make",
-        "in a sandbox, by rules; later calls of a1 need no flags",
+        "in a sandbox, with rules; later calls of a1 need no flags",
     ),
     ("shellsession run - < deploy.sh", "a script from stdin"),
     ("shellsession run --stdin -- 'sort | uniq -c' < words.txt", "stdin for the command itself"),
 )
 _DESCRIPTION: Final = """\
 Run a command in the session of an agent. If the agent has no session, one is opened with this directory and
-environment. If the session is busy, the command waits until it is free (and says so if stderr is a terminal); Ctrl-C
+environment. If the session is busy, the command waits until it is free (with a note if stderr is a terminal); Ctrl-C
 gives up. The exit status is the command's; 124 if a time limit passed or the command waits for input (-i), 125 if
 nothing could be run, 130 after Ctrl-C (which ends the command and keeps the session), 128 + n if signal n killed the
 session's shell. If this process itself is killed, the command continues."""

@@ -24,7 +24,7 @@ output until it waits for input, ends, or the time limit passes. The exit status
 running, and the command's status when it has ended. Ctrl-C ends the command. While a person is attached
 (`shellsession attach`), this waits until they leave; --timeout starts only then. While another process waits for the
 command, this waits, too, until that process returns; if --timeout passes first, it exits with 125, and nothing was
-typed. If stderr is a terminal, it says what it is waiting for."""
+typed. If stderr is a terminal, a note there says what it waits for."""
 
 
 def own_parser() -> argparse.ArgumentParser:
@@ -37,7 +37,7 @@ def own_parser() -> argparse.ArgumentParser:
     arguments.add_json(parser, "print the whole result as one JSON object")
     arguments.add_place(parser)
     arguments.add_agent(parser)
-    parser.add_argument("text", metavar="TEXT", nargs="?", help="what to type; may be missing if there are --keys")
+    parser.add_argument("text", metavar="TEXT", nargs="?", help="what to type; optional with --keys")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""What tools can be made for: a session or ``Agents``, for threads or for asyncio, in this process or in the daemon.
+"""Binds tools to a session or to ``Agents``, for threads or for asyncio, in this process or in the daemon.
 
 The tools of all SDKs await their session (``AwaitedSession``). A ``Session`` for threads does its work in threads
 (``ThreadedSession``). An SDK that calls its tools without awaiting them is served by ``run_to_end``.
@@ -36,7 +36,7 @@ _KINDS: Final = "a Session, an AsyncSession, what connect() or aconnect() return
 
 
 class AwaitedSession(Protocol):
-    """What tools need of a session. Cancelling the task that runs or waits for a command ends the command."""
+    """The interface that tools need. Cancelling the task that runs or waits for a command ends the command."""
 
     @property
     def closed(self) -> bool: ...
@@ -64,12 +64,12 @@ class AwaitedSession(Protocol):
     def restart(self) -> Awaitable[None]: ...
 
 
-# Makes or finds a session again when the one before was closed.
+# Makes or finds the next session when one was closed.
 Reopen = Callable[[], Awaitable[AwaitedSession]]
 
 
 def awaited_session(where: Any, agent: object = None) -> tuple[AwaitedSession, Reopen | None]:
-    """Return the session that tools use, and what finds the agent's next one if that is closed.
+    """Return the session that tools use, and a function that finds the agent's next one if it is closed.
 
     ``where``: a session of any kind, or ``Agents`` or ``AsyncAgents`` with the agent's name. Raises InvalidRequest.
     """
@@ -104,7 +104,7 @@ class ThreadedSession:
         self._session = session
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._session, name)  # what does not wait
+        return getattr(self._session, name)  # a method that does not wait
 
     async def run(self, command: Command, **options: Any) -> Result:
         token = CancelToken()
@@ -158,7 +158,7 @@ os.register_at_fork(after_in_child=_forget_loop)
 
 
 def _own_loop() -> asyncio.AbstractEventLoop:
-    """The loop of those who do not await. It runs in a thread of its own, for as long as this process."""
+    """The loop for callers that do not await. It runs in its own thread until the process ends."""
     global _loop
     with _lock:
         if _loop is None:

@@ -1,4 +1,4 @@
-"""Caps what an adapter hands to a model, where the document of its tool allows more.
+"""Caps what an adapter gives to a model, where the document of its tool allows more.
 
 The tool itself keeps the limits and the words of its document. Only what a model reads is cut, in the middle and with a
 mark, to ``max_chars`` characters.
@@ -13,7 +13,7 @@ from ..text import fitted
 
 
 def capped(payload: Any, max_chars: int) -> Any:
-    """Return a payload (a text, or a JSON value with texts) that has at most so many characters."""
+    """Return a payload (a text, or a JSON value with texts) cut to at most ``max_chars`` characters."""
     if isinstance(payload, str):
         return _cut(payload, max_chars)
     made, room = payload, max_chars
@@ -26,7 +26,7 @@ def capped(payload: Any, max_chars: int) -> Any:
 
 
 def _cut(payload: Any, room: int) -> Any:
-    """Return the payload with each text in it cut to so many characters."""
+    """Return the payload with each text in it cut to that many characters."""
     if isinstance(payload, dict):
         return {name: _cut(value, room) for name, value in payload.items()}
     if isinstance(payload, list):

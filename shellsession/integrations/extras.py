@@ -12,7 +12,7 @@ class MissingExtra(ShellSessionError, ImportError):
 
 
 def missing(extra: str, error: ImportError) -> MissingExtra:
-    """A MissingExtra for ``error``, which importing an SDK raised."""
+    """Return a MissingExtra for ``error``, which the import of an SDK raised."""
     return MissingExtra(
         f"{error}: install shellsession again, with the extra: `pip install 'PATH/TO/SHELLSESSION[{extra}]'`"
     )

@@ -67,7 +67,7 @@ _CANNOT_ASK: Final = (
 
 
 class Confirmation(BaseModel):
-    """The answer of a person who lets a command run: it has no fields, as accepting says it all."""
+    """The answer of a person who lets a command run: it has no fields, because accepting is the whole answer."""
 
 
 def server(toolbox: Toolbox, asking: Policy | None = None) -> MCPServer:

@@ -11,7 +11,7 @@
 
 A span is named "shellsession.command", and is a child of the span in which the caller got the result. Its attributes
 begin with "shellsession.": agent, command (secrets masked), outcome, exit_code, signal, stdout_bytes, stderr_bytes.
-It has the command's begin and end, and its status is an error where the exit status is not 0. It never has output.
+It has the command's begin and end, and its status is an error if the exit status is not 0. It never has output.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ except ImportError as error:
 
 
 def instrument(target: Any, tracer_provider: trace.TracerProvider | None = None) -> None:
-    """Make a span of each command of a session, of any kind, or of all sessions of ``Agents``.
+    """Make a span for each command of a session of any kind, or of all sessions of ``Agents``.
 
-    ``tracer_provider``: by default the global one. Raises InvalidRequest.
+    ``tracer_provider``: the default is the global one. Raises InvalidRequest.
     """
     if not hasattr(target, "_observe"):
         raise InvalidRequest(f"instrument a session of any kind, Agents or AsyncAgents, not {target!r:.100}")

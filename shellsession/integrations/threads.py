@@ -1,4 +1,4 @@
-"""Call a tool for threads from asyncio, in a thread of its own.
+"""Calls a tool for threads from asyncio, in its own thread.
 
 A cancelled call ends its own command, and returns when that has ended. The calls of one agent run in the order in which
 they were made: a queue starts their threads one after the other. Started together, they would reach the session in any

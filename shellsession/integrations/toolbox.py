@@ -78,7 +78,7 @@ _RUN_AGAIN: Final = "; to answer it, run it again with interactive=true, then ca
 
 
 def limits_for(max_chars: int) -> Limits:
-    """The output limit of a session for a model that gets so many characters of a result. Raises InvalidRequest."""
+    """The output limit of a session for a model that gets ``max_chars`` characters. Raises InvalidRequest."""
     check_chars(max_chars)
     return Limits(max_output=4 * max_chars)  # a character is at most four bytes
 
@@ -108,7 +108,7 @@ def _describe_end(result: Result) -> str:
     """How a command ended, and what the model may do where it has not; "" if it succeeded."""
     match result.outcome:
         case "running" if result.reason.startswith(MATCHES):
-            return f"it has printed the text of `until`, and runs on: {_NEXT}"
+            return f"it has printed the text of `until`, and is still running: {_NEXT}"
         case "running" | "idle" if result.runs_on:
             return f"{ending(result)}: {_NEXT}"
         case "input" if result.runs_on:
@@ -214,7 +214,9 @@ Enter = Annotated[
 
 _NO_PATTERN: Final[Mapping[str, str]] = {}
 _NOTHING: Final = "[nothing: there is no such part, or no line matches]"
-_EARLIER: Final = "nothing was run, as an earlier command still runs: `wait` for it, `send` it input, or `interrupt` it"
+_EARLIER: Final = (
+    "an earlier command is still running, so nothing was run: `wait` for it, `send` it input, or `interrupt` it"
+)
 # Wording of the library's errors that names its functions and options, and wording that names those of the model. A
 # test of each fails if the library's wording changes.
 _MODEL_WORDING: Final = {
@@ -320,7 +322,7 @@ class Toolbox:
         return method
 
     def checked(self, verb: str, call: object) -> dict[str, Any]:
-        """The validated arguments of a call. Raises InvalidRequest, which says what is wrong and what is allowed."""
+        """The validated arguments of a call. Raises InvalidRequest with the reason and the valid arguments."""
         try:
             return dict(vars(_arguments(self._method(verb)).read(call)))
         except BadCall as error:
@@ -366,7 +368,7 @@ class Toolbox:
 
         With `until`: or until it prints that text.
         """
-        # A model's regular expression could take for ever.
+        # A model's regular expression could take forever.
         pattern = {} if until is None else {"until": re.escape(until)}
         if seconds is not None:
             _check("seconds", seconds)
@@ -419,20 +421,20 @@ class Toolbox:
         """
         if job is None:
             if until is not None or seconds is not None or kill:
-                raise InvalidRequest("name the job: call jobs without arguments for the ids")
+                raise InvalidRequest("name the job: call jobs without arguments to list the ids")
             return self._masked(list_jobs(await self._jobs(), self._max_chars // 10))
         if seconds is not None:
             _check("seconds", seconds)
         known = (*self._session.jobs(), *self._session.jobs(released=True))
         if (found := next((one for one in known if one.id == job), None)) is None:
-            raise InvalidRequest(f"there is no job {job!r:.100}: call jobs without arguments for those that there are")
+            raise InvalidRequest(f"there is no job {job!r:.100}: call jobs without arguments to list them")
         notes = []
         if kill:
             found.kill()
             await wait_for(found, _END_OF_JOB)
         elif until is not None or seconds is not None:
             limit = self._patience if seconds is None else min(seconds, self._patience)
-            pattern = None if until is None else re.escape(until)  # a model's regular expression could take for ever
+            pattern = None if until is None else re.escape(until)  # a model's regular expression could take forever
             if not await wait_for(found, limit, pattern) and until is not None:
                 notes = [f"[it has not printed {until!r}]"]
         return self._masked("\n".join([list_jobs([admin.described(found)], self._max_chars), *notes]))
@@ -472,7 +474,7 @@ class Toolbox:
         self._deadline = self._time_out_task = self._handed_back = None
 
     async def _reconnect_if_closed(self) -> bool:
-        """If the session was closed or has expired, connect to a new one. Returns True if it did."""
+        """If the session was closed or has expired, connect to a new one and return True."""
         if self._connect is None or not self._session.closed:
             return False
         self._forget_command()

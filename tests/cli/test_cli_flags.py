@@ -56,7 +56,7 @@ def test_other_options_than_those_of_an_open_session_are_refused(
     done = cli(daemon.socket, "run", "-s", agent, "--json", *flags, "--", "echo run")
     error = json.loads(done.stdout)["error"]
     assert (done.returncode, error["code"]) == (125, "already_open")
-    assert f"agent {agent!r} has a session already, {why}: " in error["message"]
+    assert f"agent {agent!r} already has a session, {why}: " in error["message"]
     assert cli(daemon.socket, "run", "-s", agent, "--cwd", "/tmp/.", "pwd").stdout == b"/tmp\n"
 
 

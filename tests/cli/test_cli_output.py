@@ -60,6 +60,6 @@ def test_what_is_not_kept_is_said(daemon: Daemon, agent: str) -> None:
     done = cli(daemon.socket, "output", agent, "c7")
     assert (done.returncode, done.stdout) == (125, b"")
     assert b"output 'c7' is not kept" in done.stderr
-    assert b"kept are: c1;" in done.stderr
+    assert b"kept outputs: c1;" in done.stderr
     assert b"is not a range of numbers" in cli(daemon.socket, "output", agent, "--lines", "7").stderr
     assert b"no session" in cli(daemon.socket, "output", f"{agent}-never").stderr

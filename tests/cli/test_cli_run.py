@@ -148,7 +148,7 @@ def test_a_session_that_is_there_needs_no_directory(daemon: Daemon, agent: str, 
         assert (done.returncode, done.stdout, done.stderr) == (0, b"/\n", b"")
         done = cli(daemon.socket, "run", "-s", agent, "--cwd", "/tmp", "pwd")
     assert (done.returncode, done.stdout) == (125, b"")
-    assert b"has a session already, which was opened in /: leave these options out" in done.stderr
+    assert b"already has a session, which was opened in /: leave these options out" in done.stderr
 
 
 def test_an_output_limit_of_the_session_ends_the_command(daemon: Daemon, agent: str) -> None:

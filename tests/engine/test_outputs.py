@@ -56,10 +56,10 @@ def test_the_oldest_go_first(home: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             sh.run("seq 10000")
         assert len(files(home)) == outputs.MOST
         sh.run(f"head -c {MEBIBYTE} /dev/zero; head -c {MEBIBYTE} /dev/zero >&2")
-        with pytest.raises(NoSuchOutput, match=r"kept are: c4, "):
+        with pytest.raises(NoSuchOutput, match=r"kept outputs: c4, "):
             sh.read_output("c3")
         sh.run(f"head -c {MEBIBYTE * 2} /dev/zero")
-        with pytest.raises(NoSuchOutput, match=r"kept are: c24; "):
+        with pytest.raises(NoSuchOutput, match=r"kept outputs: c24; "):
             sh.read_output("c22")
         assert [path.stat().st_size for path in files(home)] == [2 * MEBIBYTE]
 
@@ -70,7 +70,7 @@ def test_of_an_endless_printer_the_beginning_is_kept(home: Path) -> None:
         result = sh.run(f"head -c {size} /dev/zero | tr '\\0' x")
         assert [path.stat().st_size for path in files(home)] == [outputs.FILE_MOST]
         shown = sh.read_output(result.id, bytes=(outputs.FILE_MOST - 3, None))
-        assert shown == "xxx[... this is the end of what was kept: the first 33 554 432 of 38 797 312 bytes ...]"
+        assert shown == "xxx[... the kept part ends here: the first 33 554 432 of 38 797 312 bytes ...]"
 
 
 @pytest.mark.parametrize("end", ["close", "collection", "after exit"])
@@ -116,7 +116,7 @@ def test_a_file_that_somebody_has_removed_is_not_named(home: Path) -> None:
         (removed,) = files(home)
         sh.run("seq 10000")
         removed.unlink()
-        with pytest.raises(NoSuchOutput, match=r"output 'c1' is not kept .*; kept are: c2;"):
+        with pytest.raises(NoSuchOutput, match=r"output 'c1' is not kept .*; kept outputs: c2;"):
             sh.read_output("c1")
 
 

@@ -198,7 +198,7 @@ def test_wait_returns_once_the_command_has_printed_a_text() -> None:
                     assert "Ready (8" not in await tools.bash("sleep 0.5; echo 'Ready (80)'; sleep 1000")
                     tools._patience = 20
                     said = await tools.wait(until="Ready (80)")
-                    assert "Ready (80)\n[it has printed the text of `until`, and runs on: " in said
+                    assert "Ready (80)\n[it has printed the text of `until`, and is still running: " in said
                     assert "still running after" in await tools.wait(0.3, until="never")
                     await tools.interrupt()
 

@@ -198,7 +198,7 @@ def test_a_queued_call_fails_when_its_patience_ends(daemon: Daemon, remote: Remo
         remote.run(f"until [ -e {place}/go ]; do sleep 0.01; done", timeout=0.05, on_timeout="yield")
         async with aconnect(remote.agent, daemon.socket, False) as session:
             begun = asyncio.get_running_loop().time()
-            with pytest.raises(SessionBusy, match="nothing was run, as an earlier command still runs"):
+            with pytest.raises(SessionBusy, match="an earlier command is still running, so nothing was run"):
                 await Toolbox(session, patience=0.5, tick=0.05).bash(f"touch {place}/never")
             assert asyncio.get_running_loop().time() - begun >= 0.44
             (place / "go").touch()

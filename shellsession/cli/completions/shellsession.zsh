@@ -169,15 +169,15 @@ _shtab_shellsession_mcp_defaults_added=0
 
 _shtab_shellsession_output_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--stream[which one]:stream:(stdout stderr)"
+  "--stream[which stream]:stream:(stdout stderr)"
   "--lines[the lines from A to B, counted from 1]:A:B:"
-  "--grep[only the lines that match a regular expression of Python]:RE:"
-  "--bytes[the bytes from A up to B, counted from 0]:A:B:"
+  "--grep[only the lines that match a Python regular expression]:RE:"
+  "--bytes[the bytes from A up to B]:A:B:"
   "--max-chars[how much to show at most]:N:"
   "--socket[the daemon\'s socket]:PATH:_files"
   "--via[a program that leads to the daemon elsewhere, such as \'ssh box\']:WORDS:"
   ":whose session:_shellsession_agents"
-  ":of a result:"
+  ":id of a result:"
 )
 
 # guard to ensure default positional specs are added only once per session

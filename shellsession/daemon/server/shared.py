@@ -191,7 +191,7 @@ def _check_same(request: requests.Open, options: Options) -> None:
     ):
         if differs and (name in _ALWAYS_SAME or name in request.exact):
             raise AlreadyOpen(
-                f"agent {request.agent!r} has a session already, {how}: leave these options out to use it as it is,"
+                f"agent {request.agent!r} already has a session, {how}: leave these options out to use it as it is,"
                 " close it first, or use another agent"
             )
 

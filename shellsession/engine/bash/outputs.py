@@ -1,9 +1,9 @@
 """The output of the last commands of one session, for ``read_output``: small ones in memory, others in files.
 
-The files lie in a slot of their own (see ``watcher``), which lives as long as the session. Nobody can list it, and in a
-sandbox it is not visible.
+The files are in a separate slot (see ``watcher``), which lasts as long as the session. Nobody can list it, and it is
+not visible in a sandbox.
 
-Law: an output costs nothing before it is longer than what a model is shown, and no descriptor afterwards.
+Law: an output that a model can be shown whole costs nothing extra. A longer one costs a file, but no open descriptor.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from ...text import MAX_CHARS
 from ..kernel.signals import signals_deferred
 from .watcher import Guard, Slot, the_guard
 
-# So many outputs are kept: the latest small ones, and as many in files.
+# How many outputs are kept: this many small ones, and as many in files.
 MOST: Final = 20
-# So many bytes of all files together, and of one: the two streams of one command always fit.
+# The size limits of all files together and of one, in bytes: the two streams of one command always fit.
 MOST_BYTES: Final = 64 << 20
 FILE_MOST: Final = MOST_BYTES // 2
-# So many bytes stay free in the file system, which is memory for most: commands need it, too.
+# How many bytes stay free in the file system: it is usually memory, which commands need, too.
 _RESERVE: Final = 16 << 20
-# Few ids are shown in an error.
+# How many ids an error shows.
 _SHOWN: Final = 2 * MOST
 
 _WRITE: Final = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -39,7 +39,7 @@ _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 class _Whole:
     """One stream of one command: ``data`` while that is short, else the file at ``path``.
 
-    ``size``: how many bytes it has had. ``kept``: how many of them can be read.
+    ``size``: how many bytes it has received. ``kept``: how many of them can be read.
     """
 
     def __init__(self, data: bytes = b"") -> None:
@@ -50,7 +50,7 @@ class _Whole:
     def read(self, begin: int, size: int) -> bytes:
         """Return some bytes. Raises OSError."""
         data = bytes(self.data[begin : begin + size])
-        if not self.path:  # checked after: another thread sets the path, then drops the data
+        if not self.path:  # checked last: another thread sets the path, then drops the data
             return data
         fd = os.open(self.path, _READ)
         try:
@@ -103,7 +103,7 @@ class Outputs:
 
     def __init__(self) -> None:
         self.small: deque[tuple[str, bytes, bytes]] = deque(maxlen=MOST)
-        self._large: dict[str, Record] = {}  # those with a file, the oldest first
+        self._large: dict[str, Record] = {}  # records with a file, the oldest first
         self._size = 0  # of all files
         self._running: Record | None = None
         self._guard: Guard | None = None
@@ -125,7 +125,7 @@ class Outputs:
                 self.small.append((record.id, stdout, stderr))
 
     def write(self, record: Record, whole: _Whole, data: bytes) -> None:
-        """Append to a file, made with the first bytes. Drops the oldest records that are too much. Raises OSError."""
+        """Append to a file, made with the first bytes. Drops the oldest records beyond the limits. Raises OSError."""
         with signals_deferred():
             self._large[record.id] = record
             path, flags = whole.path or self._new_path(), _WRITE if whole.path else _WRITE | os.O_CREAT | os.O_EXCL
@@ -177,7 +177,7 @@ class Outputs:
         return iter(sorted(found.values(), key=lambda record: int(record.id[1:])))
 
     def read(self, id: str, stream: str, begin: int, size: int) -> Piece:
-        """Return a part of an output. ``id`` "" means the latest that has any. Raises NoSuchOutput."""
+        """Return a part of an output. ``id`` "" means the latest command with output. Raises NoSuchOutput."""
         records = list(self._records())
         for record in reversed(records):
             whole = record.streams["stdout" if stream == "stdout" else "stderr"]
@@ -187,11 +187,11 @@ class Outputs:
                 records.remove(record)
                 break
         known = ", ".join(record.id for record in records[-_SHOWN:]) or "none"
-        asked = f"output {id!r:.40} is not kept (it has expired, or never was)" if id else f"no {stream} is kept"
-        raise NoSuchOutput(f"{asked}; kept are: {known}; run the command again, with its output in a file")
+        asked = f"output {id!r:.40} is not kept (it has expired, or never existed)" if id else f"no {stream} is kept"
+        raise NoSuchOutput(f"{asked}; kept outputs: {known}; run the command again, with its output in a file")
 
     def close(self) -> None:
-        """Drop everything. A second call after an exception does the rest."""
+        """Drop everything. If an exception interrupts this, call it again to drop the rest."""
         self.small.clear()
         self._large.clear()
         self._size, self._running = 0, None

@@ -1,7 +1,6 @@
-"""``Job`` and ``AsyncJob``: how threads and tasks wait for a job, in this process or in the daemon.
+"""``Job`` and ``AsyncJob``, with which threads and tasks wait for a job, in this process or in the daemon.
 
-Waiting only looks at the job, again and again. So it disturbs neither the session, which may run commands meanwhile,
-nor the daemon.
+Waiting polls the job. So it blocks neither the daemon nor the session, which can run commands meanwhile.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from ...patterns import Pattern, compiled
 from ...signatures import AnyJob
 from .threads import Steps, Wait, drive
 
-# Seconds between two looks at a job: at first, and at most. A look costs about 50 us.
+# Seconds between two polls: at first, and at most. One poll takes about 50 us.
 _FIRST_PAUSE: Final = 0.002
 _LONGEST_PAUSE: Final = 0.1
 
@@ -31,7 +30,7 @@ def _watch(job: AnyJob, timeout: float | None, until: Pattern | None) -> Steps[b
 def _looks(job: AnyJob, timeout: float | None, pattern: re.Pattern[str] | None) -> Steps[bool]:
     end, pause = None if timeout is None else time.monotonic() + timeout, _FIRST_PAUSE
     while True:
-        running = job.running  # first: once it has ended, all its output is there
+        running = job.running  # read this first: once the job has ended, all its output is there
         if pattern is not None and pattern.search(job._text()):
             return True
         if not running:
@@ -56,16 +55,16 @@ class Job(AnyJob):
     def wait(self, timeout: float | None = None, until: Pattern | None = None) -> bool:
         """Wait until the job ends or, with ``until``, until its output matches that regular expression.
 
-        Returns True once it does. Returns False after ``timeout`` seconds, and if the job ends without a match.
-        The search covers ``stdout`` and ``stderr``, and the last 4 KiB of what the call itself returned: a server may
-        say so soon that it is ready. Raises InvalidRequest.
+        Returns True once it does. Returns False after ``timeout`` seconds, and if the job ends without a match. The
+        search covers ``stdout``, ``stderr`` and the last 4 KiB of the call's own output, as a server may be ready
+        before its call returns. Raises InvalidRequest.
         """
         return drive(_watch(self, timeout, until))
 
     def on_end(self, callback: Callable[[Self], object]) -> None:
-        """Call ``callback(job)`` once, in a thread of its own, when the job ends, also with its session.
+        """Call ``callback(job)`` once, in its own thread, when the job ends, even if the session ends it.
 
-        At the end of the program the call may not come.
+        If the program ends first, the callback may not run.
         """
 
         def work() -> None:

@@ -15,13 +15,13 @@ _limited = _searching = False
 
 
 class SearchTooSlow(Exception):
-    """A search has taken too long. Where it is not limited, nobody raises this."""
+    """A search took too long. Raised only where searches are limited."""
 
 
 def limit_searches() -> None:
-    """Limit the time of all searches from now on. Call it in the main thread of a process that is our own.
+    """Limit the time of all later searches. Call it in the main thread of the daemon's own process.
 
-    They must be in that thread, too. It installs a handler for SIGALRM.
+    The searches must run in that thread, too. This installs a handler for SIGALRM.
     """
     global _limited
     signal.signal(signal.SIGALRM, _interrupt)

@@ -1,11 +1,11 @@
 """The directory and the variables of one command (``cwd=`` and ``env=``): ``enter`` sets them, ``leave`` restores them.
 
-Bash itself saves the variables: `declare -p` writes them to a file, as commands that make each one again with all its
-attributes. A variable that is not in that file was unset. No temporary environment of bash's does this: that of
-`A=1 \\builtin eval` ends with the first command of the text, and `A=1 eval` switches `set -e` off in it.
+Bash itself saves the variables: `declare -p` writes commands to a file that set each one again with all its attributes.
+A variable that is not in that file was unset. A temporary environment cannot do this: that of `A=1 \\builtin eval` ends
+with the first command of the text, and `A=1 eval` switches `set -e` off in it.
 
-Law: the scope is left once after the command, however that has ended, as long as its shell lives. If an exception (a
-Ctrl-C) interrupts this, the next command does it.
+Law: if the shell survives the command, the scope is left exactly once, however the command ended. If an exception (such
+as Ctrl-C) interrupts this, the next command does it.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ _MESSAGE: Final = re.compile(rb"^[^+\n]*?bash: ([^\n]+)", re.MULTILINE)
 
 
 class Left(NamedTuple):
-    """How it went: bash's messages, and its mark; None if it did not answer."""
+    """What bash replied: its messages, and its mark, which is None if it did not reply."""
 
     fault: str
     mark: Mark | None
 
 
 def enter(core: Core, shell: Shell, request: Request) -> Steps[Left]:
-    """Set the directory and the variables of the request. ``core.scope`` is what then restores them."""
+    """Set the directory and the variables of the request. ``core.scope`` becomes the text that restores them."""
     variables = {name.encode(): value.encode("utf-8", "surrogateescape") for name, value in (request.env or {}).items()}
     names = b" ".join((*(_OF_CD if request.cwd is not None else ()), *variables))
     saved = quote(shell.files.write(_SAVED, b""))
-    # The first mark also tells where bash is.
+    # The first mark also has bash's current directory.
     left = yield from _do(shell, b"! \\builtin declare -p %b >|%b 2>/dev/null" % (names, saved))
     if left.mark is None or left.fault:
         return left
@@ -57,7 +57,7 @@ def enter(core: Core, shell: Shell, request: Request) -> Steps[Left]:
         # First the references themselves: otherwise `unset` and `export` would change what they refer to.
         steps += [b"\\builtin unset %b %b" % (kind, b" ".join(variables)) for kind in (b"-n", b"-v")]
         steps.append(b"\\builtin export " + b" ".join(b"%b=%b" % (name, quote(variables[name])) for name in variables))
-    text = b" && ".join(steps) + b" || ! ((1))"  # no `set -e` may end the shell at a step that fails
+    text = b" && ".join(steps) + b" || ! ((1))"  # so that `set -e` does not end the shell at a step that fails
     argument = quote(text)
     if len(argument) > READ_MAX:
         argument = from_file(shell.files.write(_SET, text), text)
