@@ -37,6 +37,14 @@ def descriptors() -> list[str]:
 
 
 def test_an_output_that_a_model_is_shown_whole_makes_no_file(home: Path) -> None:
+    before_umask = os.umask(0o277)  # takes away our own rights
+    try:
+        _makes_no_file(home)
+    finally:
+        os.umask(before_umask)
+
+
+def _makes_no_file(home: Path) -> None:
     with Session(tty=False) as sh:
         for command in ("true", "seq 5000", "seq 5000 >&2; seq 5000"):
             sh.run(command)

@@ -134,7 +134,7 @@ def test_one_job_is_shown_waited_for_and_killed(tmp_path: Path) -> None:
             await tools.bash("sleep 1000 &")
             assert "[it has not printed 'Ready (80)']" in await tools.jobs("j1", until="Ready (80)", seconds=0.01)
             (tmp_path / "go").touch()
-            assert "]\nReady (80)" in await tools.jobs("j1", until="Ready (80)")
+            assert (await tools.jobs("j1", until="Ready (80)")).endswith("]\nReady (80)")
             assert re.match(r"\[j1, ended, exit status 3: process \d+: .*\]\nReady", await tools.jobs("j1", seconds=9))
             assert "[j2, ended, exit status 137: " in await tools.jobs("j2", kill=True)
             assert (await tools.jobs()).count("[j") == 2
