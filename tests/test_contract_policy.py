@@ -30,6 +30,7 @@ from shellsession import (
     connect,
 )
 from shellsession.contracts import phoenix, spec
+from shellsession.integrations.binding import run_to_end
 from shellsession.integrations.toolbox import PROGRESS, Toolbox
 
 sh = kinds.sh
@@ -212,11 +213,22 @@ def test_a_toolbox_masks_what_its_session_redacts(daemon: Daemon, kind: str) -> 
                 await masked(session)
             return
         async with aconnect("a", daemon.socket, False, redact=True) as first:
+            await first.run(f"echo {_TOKEN}")
+            with connect("a", daemon.socket, False) as late:
+                assert await Toolbox(late).read_output("c1") == "***\n"
             async with aconnect("a", daemon.socket, False) as second:
                 await masked(second)
             await first.close()
 
     asyncio.run(main())
+
+
+def test_tools_mask_the_secrets_of_a_policy(daemon: Daemon) -> None:
+    policy = Policy(secrets=["hunter2"])
+    with Session(policy=policy) as sh, connect("a", daemon.socket, False, policy=policy) as remote:
+        for one in (sh, remote):
+            assert run_to_end(Toolbox(one).bash("echo hunter2")) == "***"
+        remote.close()
 
 
 def test_the_audit_log_redacts(daemon: Daemon) -> None:

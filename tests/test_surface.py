@@ -164,7 +164,10 @@ def test_last_commands_that_fail_are_logged(monkeypatch: pytest.MonkeyPatch, cap
 
 def test_a_wait_ends_when_the_output_matches(sh: Session, place: Path) -> None:
     (place / "go").write_text("")
-    serve = "echo starting; echo 'Ready on port' 80; while [ ! -s go ]; do sleep 0.01; done; echo ééééRebuilt é >&2; sleep 100"
+    serve = (
+        "echo starting; echo 'Ready on port' 80; while [ ! -s go ]; do sleep 0.01; done; "
+        "echo ééééRebuilt é >&2; sleep 100"
+    )
     first = sh.run(serve, tty=False, timeout=SOON, on_timeout="yield")
     # It may have been printed before the wait, and is not found twice.
     ready = sh.wait(until=r"^Ready on port (\d+)$")
