@@ -22,6 +22,7 @@ from shellsession import (
     AsyncSession,
     CommandTimeout,
     InvalidRequest,
+    Limits,
     Policy,
     PolicyRefused,
     Result,
@@ -127,6 +128,13 @@ def test_a_second_client_cannot_go_around_the_policy(daemon: Daemon) -> None:
         first.close()
     with pytest.raises(InvalidRequest, match="confirm= is a function of this process"):
         connect("a", daemon.socket, False, policy=Policy(confirm=lambda *_: True))
+
+
+def test_other_options_of_a_later_client_change_nothing(daemon: Daemon) -> None:
+    with connect("a", daemon.socket, False, cwd="/tmp") as first:
+        with connect("a", daemon.socket, False, cwd="/usr", extra_env={"LATE": "1"}, limits=Limits(2)) as second:
+            assert second.run("echo $PWD ${LATE-none}").stdout == "/tmp none\n"
+        first.close()
 
 
 def test_a_session_without_a_policy_gets_none_later(daemon: Daemon) -> None:
