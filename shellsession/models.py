@@ -245,7 +245,7 @@ def to_bytes(name: str, value: object) -> bytes:
             raise InvalidRequest(f"{name} cannot be written as UTF-8: {error}") from None
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
-    raise InvalidRequest(f"{name} is str or bytes, not {type(value).__name__}")
+    raise InvalidRequest(f"{name} must be str or bytes, not {type(value).__name__}")
 
 
 class Request(Record, unshown=("env",)):
@@ -326,8 +326,10 @@ def _check_variables(env: object) -> None:
             raise InvalidRequest(f"env: {shown:.100} is no name of a variable: letters, digits and _ make one")
         if name in _COMPUTED:
             raise InvalidRequest(f"env: bash computes {name} itself, and it cannot be set for one command")
-        if not isinstance(value, str) or b"\0" in to_bytes(f"env: the value of {name}", value):
-            raise InvalidRequest(f"env: the value of {name} is a str without NUL bytes")
+        if not isinstance(value, str):
+            raise InvalidRequest(f"env: the value of {name} must be a str, not {type(value).__name__}")
+        if b"\0" in to_bytes(f"env: the value of {name}", value):
+            raise InvalidRequest(f"env: the value of {name} contains a NUL byte, which no variable can have")
 
 
 # The names of the options of ``run``, without ``check``: that only asks for an error, and no request has it.
@@ -411,22 +413,25 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
 
     @property
     def question(self) -> str:
-        """What the program asks, if ``outcome`` is "input": the last line of its output, if that is unfinished.
+        """The program's question if ``outcome`` is "input", else "".
 
-        stderr goes before stdout, as `read -p` and Python's `input()` ask there. Escape sequences are removed.
+        It is the unfinished last line of stderr, where `read -p` and Python's `input()` write it, or else of stdout. If
+        all lines are complete, it is the last one. Escape sequences are removed.
         """
-        if self.outcome == "input":
-            for data in (self.stderr_bytes, self.stdout_bytes):
-                if asked := cleaned(data.rpartition(b"\n")[2][-_LAST_OUTPUT:].decode("utf-8", "replace")).strip():
-                    return asked
-        return ""
+        if self.outcome != "input":
+            return ""
+        ends = (data[-_LAST_OUTPUT:].decode("utf-8", "replace") for data in (self.stderr_bytes, self.stdout_bytes))
+        lines = [cleaned(end).split("\n") for end in ends]
+        unfinished = (line[-1].strip() for line in lines)
+        complete = (one.strip() for line in lines for one in reversed(line[:-1]))
+        return next(filter(None, (*unfinished, *complete)), "")
 
     def for_model(self, max_chars: int = MAX_CHARS, clean: bool = True, redact: Redact = False) -> str:
         """Return the text for a model: the output, and in brackets how the command ended if it did not just succeed.
 
         The text has at most ``max_chars`` characters. Longer output keeps its first and last lines, with a note between
-        them that says how much is missing, and which call of ``read_output`` shows it. ``clean``: show the output as a
-        terminal would, without escape sequences, and with ``\\r`` and backspaces applied. ``redact``: show
+        them that says how much is missing, and which call of ``read_output`` shows it. ``clean``: leave out escape
+        sequences, and of a line that was overwritten after ``\\r`` show only the last writing. ``redact``: show
         ``***`` for secrets; see ``Session``.
         """
         check_chars(max_chars)
@@ -552,6 +557,8 @@ def command_bytes(command: object) -> bytes:
         if program == command[0] and ("=" in program or program in _KEYWORDS):
             program = f"'{program}'"  # quoted it is no assignment, and no keyword of bash's
         command = " ".join([program, *map(shlex.quote, command[1:])])
+    elif not isinstance(command, str | bytes | bytearray | memoryview):
+        raise InvalidRequest(f"a command must be str, bytes or a list of words, not {type(command).__name__}")
     return to_bytes("command", command)
 
 

@@ -94,11 +94,11 @@ def _around(data: bytes, cut: int) -> tuple[bytes, bytes]:
 
 
 def clean(text: str) -> str:
-    """The text as a terminal shows it: without escape sequences, with ``\\r`` and backspaces carried out.
+    """Return the text without escape sequences, and with ``\\r`` and backspaces applied.
 
-    Of a line that was written again after ``\\r`` only the last writing is kept. A terminal would show what stood there
-    behind a shorter one: together they may read as something that was never printed. The number of lines stays the
-    same. What moves to another line (a full-screen program) is not drawn.
+    If a line was overwritten after ``\\r``, only the last writing is kept. A terminal would also show the rest of a
+    longer earlier one, and the two together may read as something that was never printed. The number of lines stays
+    the same. A full-screen program, which moves to other lines, is not drawn.
     """
     text = text.replace("\r\n", "\n")
     text = _LEFT.sub(lambda found: "\b" * min(int(found[1] or 1), _COLUMNS), _FIRST_COLUMN.sub("\r", text))

@@ -175,6 +175,13 @@ def test_the_reference_names_every_public_name() -> None:
     assert {name for name in shellsession.__all__ if name not in shown and f"`{name}`" not in page} == set()
 
 
+def test_the_page_of_a_session_has_each_option_with_its_default() -> None:
+    lines = [cells(line) for line in read("docs/session.md").splitlines() if line.startswith("| `")]
+    shown = {name.strip("`"): default.strip("`") for name, default, _ in lines}
+    declared = inspect.signature(shellsession.Session).parameters.values()
+    assert shown == {one.name: repr(one.default).replace("'", '"') for one in declared}
+
+
 def test_the_pages_name_every_verb() -> None:
     verbs = [name for name, _ in inspect.getmembers(shellsession.Session, inspect.isfunction) if name[0] != "_"]
     assert [verb for verb in verbs if f"`{verb}(" not in _REFERENCE] == []

@@ -24,6 +24,7 @@ _PURE: Final = (
         "policy",
         "engine.wire",
         "daemon.protocol.wire",
+        "daemon.protocol.frames",
         "daemon.protocol.messages",
     ),
     *("engine.verbs.delivery", "daemon.server.ledger", "daemon.server.deliveries"),
@@ -50,7 +51,7 @@ _RESERVED: Final = {
     },
     # Of the daemon's clients only the transport knows what carries the bytes.
     "socket": {"daemon.server.service", "engine.bash.shell", "engine.bash.spawn", "engine.io.control_socket"},
-    "subprocess": {"cli.doctor", "cli.prompt", "daemon.client.transport", "engine.bash.watcher"},
+    "subprocess": {"cli.doctor", "cli.prompt", "daemon.client.transport", "daemon.client.via", "engine.bash.watcher"},
     "prompt_toolkit": {"cli.prompt"},
     "selectors": set[str](),
     "pydantic": {
@@ -64,10 +65,13 @@ _RESERVED: Final = {
     "tree_sitter_bash": {"policy.grammar"},
 }
 # Who alone may wait: for steps, for a grant, for what jobs say while nobody calls, for somebody's yes or no, for a
-# descriptor that another thread has for a moment, for another client's command, for what is on its way to the daemon.
+# descriptor that another thread has for a moment, for another client's command, for what is on its way to the daemon,
+# for a pipe that carries many connections.
 _WAITING: Final = {
     "contracts.cancel",
     "daemon.client.exchange",
+    "daemon.client.via",
+    "daemon.protocol.mux",
     "daemon.server",
     "engine.io.drainer",
     "engine.io.jobs",

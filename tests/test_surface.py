@@ -231,3 +231,4 @@ def test_what_a_program_asks(sh: Session) -> None:
     assert sh.run("printf 'Continue [y/N] '; read answer", stdin=TTY).question == "Continue [y/N]"
     sh.interrupt()
     assert sh.run("printf unfinished").question == ""
+    assert sh.run("echo; echo 'Your name:'; read name", stdin=TTY).question == "Your name:"

@@ -15,7 +15,7 @@ from typing import Any, Final, NoReturn
 
 from ..errors import InvalidRequest
 from ..models import check_seconds
-from .words import ErrorFormat, name
+from .words import REMOTE, VIA, ErrorFormat, name
 
 # The widest cell of a table on a terminal, except in the last column: a name of 256 characters would push all others
 # out of sight. A narrow terminal makes cells smaller, down to a size that still distinguishes names.
@@ -150,6 +150,7 @@ VERBS: Final = {
     "status": "show the state of the daemon",
     "doctor": "show what this machine offers, and what to do about the rest",
     "serve": "run the daemon that holds the sessions",
+    "bridge": "carry a client elsewhere to the daemon here (see --via)",
     "stop": "end the daemon and every session",
     "mcp": "serve a session's verbs to MCP clients over stdio",
     "agent": "give a task to a small agent, with bash if you allow it",
@@ -199,7 +200,10 @@ class _Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         self._words, ErrorFormat.json = args or (), False
-        return super().parse_known_args(args, namespace)
+        parsed, rest = super().parse_known_args(args, namespace)
+        if hasattr(parsed, "via"):
+            _transport(parsed)
+        return parsed, rest
 
     def print_help(self, file: Any = None) -> None:
         """Print the help. Raises OSError if that fails, which argparse would ignore."""
@@ -235,6 +239,41 @@ class _Formatter(argparse.HelpFormatter):
 
 def add_socket(to: argparse.ArgumentParser) -> None:
     to.add_argument("--socket", metavar="PATH", help="the daemon's socket (default: $SHELLSESSION_SOCKET, or your own)")
+
+
+def add_place(to: argparse.ArgumentParser) -> None:
+    """Add --socket and --via. With the latter, ``socket`` of the parsed words is a transport."""
+    add_socket(to)
+    to.add_argument(
+        "--via",
+        metavar="WORDS",
+        help="a program that leads to the daemon elsewhere, such as 'ssh box' (default: $SHELLSESSION_VIA; '': here);"
+        " --socket then is a path there",
+    )
+
+
+def check_here(verb: str) -> None:
+    """Refuse a verb that is only for the daemon here if the user has set another. Raises InvalidRequest."""
+    if os.environ.get(VIA):
+        raise InvalidRequest(
+            f"`shellsession {verb}` is for the daemon of this machine, but {VIA} names another: run it there, or unset"
+            f" {VIA}"
+        )
+
+
+def _transport(args: argparse.Namespace) -> None:
+    """Replace ``socket`` by the transport to the daemon elsewhere, if the words or the environment name one."""
+    via = os.environ.get(VIA) if args.via is None else args.via
+    if via:
+        import shlex
+
+        from ..daemon.client.places import transport_of
+
+        try:
+            words = shlex.split(via)
+        except ValueError as error:
+            raise InvalidRequest(f"--via {via!r:.100}: {error}") from None
+        args.socket = transport_of(args.socket, words, os.environ.get(REMOTE) or None)
 
 
 def add_agent(to: argparse.ArgumentParser) -> None:

@@ -76,6 +76,7 @@ def own_parser() -> argparse.ArgumentParser:
 def main(words: Sequence[str]) -> int:
     """Attach until the person leaves."""
     args = own_parser().parse_args(words)
+    arguments.check_here("attach")
     path = socket_path(args.socket)
     with Terminal() as terminal:
         if not args.read_only:

@@ -24,7 +24,7 @@ command runs."""
 def own_parser() -> argparse.ArgumentParser:
     parser = arguments.parser("interrupt", "[OPTIONS] AGENT", _DESCRIPTION, EXAMPLES)
     arguments.add_json(parser, "print the whole result as one JSON object")
-    arguments.add_socket(parser)
+    arguments.add_place(parser)
     arguments.add_agent(parser)
     return parser
 

@@ -45,7 +45,7 @@ def own_parser() -> argparse.ArgumentParser:
         "--timeout", metavar="S", type=arguments.seconds, help="wait for at most S seconds (default: no limit)"
     )
     arguments.add_json(parser, "print JSON, with the output of each job since its command returned")
-    arguments.add_socket(parser)
+    arguments.add_place(parser)
     arguments.add_agent(parser)
     parser.add_argument("job", metavar="JOB", nargs="?", help="the id of one job, as the list shows it")
     return parser

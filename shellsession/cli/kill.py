@@ -20,7 +20,7 @@ _DESCRIPTION: Final = "Close the sessions of agents, and end everything that run
 def own_parser() -> argparse.ArgumentParser:
     parser = arguments.parser("kill", "[OPTIONS] (AGENT... | --all)", _DESCRIPTION, EXAMPLES)
     parser.add_argument("--all", action="store_true", help="the sessions of all agents")
-    arguments.add_socket(parser)
+    arguments.add_place(parser)
     parser.add_argument("agents", metavar="AGENT", type=name, nargs="*", help="whose sessions")
     return parser
 

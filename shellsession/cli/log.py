@@ -43,6 +43,7 @@ def own_parser() -> argparse.ArgumentParser:
 
 def main(words: Sequence[str]) -> int:
     args = own_parser().parse_args(words)
+    arguments.check_here("log")
     from ..daemon.server import audit
 
     hint = _NAME_ANOTHER if args.audit else _WHERE_IT_IS

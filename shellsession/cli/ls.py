@@ -22,7 +22,7 @@ def own_parser() -> argparse.ArgumentParser:
     parser = arguments.parser("ls", "[OPTIONS]", _DESCRIPTION, EXAMPLES)
     parser.add_argument("--names", action="store_true", help="only the names, one per line")
     arguments.add_json(parser, "print a JSON list")
-    arguments.add_socket(parser)
+    arguments.add_place(parser)
     return parser
 
 

@@ -55,6 +55,7 @@ def own_parser() -> argparse.ArgumentParser:
 
 def main(words: Sequence[str]) -> int:
     args = own_parser().parse_args(words)
+    arguments.check_here("mcp")
     from ..integrations.mcp import serve  # raises MissingExtra
 
     # The SDK's thread that reads stdin cannot be woken. Let Ctrl-C end this process, and bash with it, as SIGTERM does.

@@ -28,7 +28,7 @@ def own_parser() -> argparse.ArgumentParser:
     parser.add_argument("--bytes", metavar="A:B", type=_range, help="the bytes from A up to B, counted from 0")
     most = "how much to show at most (default: 30000)"
     parser.add_argument("--max-chars", metavar="N", type=arguments.positive, default=30_000, help=most)
-    arguments.add_socket(parser)
+    arguments.add_place(parser)
     arguments.add_agent(parser)
     parser.add_argument("id", metavar="ID", nargs="?", default="", help="of a result (default: the latest with output)")
     return parser

@@ -19,7 +19,7 @@ from ..daemon.protocol.wire import Message
 from ..engine.io.threads import Poller
 from ..errors import NoSuchAgent, SessionClosed, ShellSessionError
 from .relay import OutputRelay
-from .words import default_agent, name, script
+from .words import VIA, default_agent, name, script
 
 TYPE_CHECKING = False
 
@@ -63,7 +63,7 @@ def parse(words: Sequence[str]) -> Call | None:
 
 def run(words: Sequence[str], begin: Callable[[], object]) -> int | None:
     """Run the call and return its exit status; None leaves it to ``run``. ``begin`` is called before sending."""
-    if (call := parse(words)) is None:
+    if os.environ.get(VIA) or (call := parse(words)) is None:
         return None
     transport = UnixTransport(socket_path())
     if (channel := transport.reach()) is None:

@@ -22,7 +22,7 @@ Everything that runs in the old one is ended, background jobs too."""
 
 def own_parser() -> argparse.ArgumentParser:
     parser = arguments.parser("restart", "[OPTIONS] AGENT", _DESCRIPTION, EXAMPLES)
-    arguments.add_socket(parser)
+    arguments.add_place(parser)
     arguments.add_agent(parser)
     return parser
 

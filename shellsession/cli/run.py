@@ -104,7 +104,7 @@ def own_parser() -> argparse.ArgumentParser:
         " stream, together 1 MiB at most unless the session was opened with other limits, as text, and as"
         " stdout_base64 and stderr_base64 (exact bytes) if the text is not exact",
     )
-    arguments.add_socket(parser)
+    arguments.add_place(parser)
     flags.add_session(parser, beside_command=True)
     flags.add_rules(parser, _RULES)
     parser.add_argument(

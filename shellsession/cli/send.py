@@ -35,7 +35,7 @@ def own_parser() -> argparse.ArgumentParser:
     )
     arguments.add_timeout(parser, "wait for the command")
     arguments.add_json(parser, "print the whole result as one JSON object")
-    arguments.add_socket(parser)
+    arguments.add_place(parser)
     arguments.add_agent(parser)
     parser.add_argument("text", metavar="TEXT", nargs="?", help="what to type; may be missing if there are --keys")
     return parser

@@ -29,6 +29,7 @@ def own_parser() -> argparse.ArgumentParser:
 
 def main(words: Sequence[str]) -> int:
     args = own_parser().parse_args(words)
+    arguments.check_here("stop")
     from ..daemon.client import admin
     from ..daemon.protocol import endpoint
 

@@ -26,7 +26,7 @@ def own_parser() -> argparse.ArgumentParser:
     parser.add_argument("--until", metavar="RE", help="return once the output matches this regular expression")
     arguments.add_timeout(parser, "wait")
     arguments.add_json(parser, "print the whole result as one JSON object")
-    arguments.add_socket(parser)
+    arguments.add_place(parser)
     arguments.add_agent(parser)
     return parser
 

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 # The exit status of timeout(1) when it fails itself, and of a shell after Ctrl-C.
 REFUSED: Final = 125
 INTERRUPTED: Final = 130
+# The program that leads to a daemon elsewhere, and the name or path of shellsession there.
+VIA: Final = "SHELLSESSION_VIA"
+REMOTE: Final = "SHELLSESSION_REMOTE"
 
 _SAFE: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+=:,./-")
 

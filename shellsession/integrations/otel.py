@@ -20,6 +20,7 @@ import time
 from functools import partial
 from typing import Any
 
+from ..errors import InvalidRequest
 from ..models import VERSION, Result
 from ..observe import sizes
 from .extras import missing
@@ -34,8 +35,10 @@ except ImportError as error:
 def instrument(target: Any, tracer_provider: trace.TracerProvider | None = None) -> None:
     """Make a span of each command of a session, of any kind, or of all sessions of ``Agents``.
 
-    ``tracer_provider``: by default the global one.
+    ``tracer_provider``: by default the global one. Raises InvalidRequest.
     """
+    if not hasattr(target, "_observe"):
+        raise InvalidRequest(f"instrument a session of any kind, Agents or AsyncAgents, not {target!r:.100}")
     tracer = trace.get_tracer("shellsession", VERSION, tracer_provider)
     target._observe(partial(_record, tracer))
 

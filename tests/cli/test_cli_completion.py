@@ -51,7 +51,7 @@ def program(daemon: Daemon, tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("", list(VERBS)),
         ("sta", ["status"]),
         ("s", ["send", "status", "serve", "stop"]),
-        ("ls --", ["--help", "--names", "--json", "--socket"]),
+        ("ls --", ["--help", "--names", "--json", "--socket", "--via"]),
         ("serve --log-level ", ["debug", "info", "warning", "error"]),
         ("kill ag", ["agent-1", r"agent\ \'2\'"]),
         ("run -s agent-", ["agent-1"]),

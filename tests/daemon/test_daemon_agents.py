@@ -177,7 +177,7 @@ def test_a_session_is_awaited_or_entered(daemon: Daemon) -> None:
 
 
 def test_an_agent_over_the_wire_has_a_name(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequest, match="is a str, not"):
+    with pytest.raises(InvalidRequest, match="must be a str, not"):
         connect(b"x", tmp_path / "socket", False)  # type: ignore[arg-type]
 
 

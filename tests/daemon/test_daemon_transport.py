@@ -62,9 +62,14 @@ class RelayChannel:
 
 
 class RelayTransport:
+    is_local = True
+
     def __init__(self, path: str) -> None:
         self._path = path
         self.channels: list[RelayChannel] = []
+
+    def inherited(self) -> dict[str, Any]:
+        return {}
 
     def reach(self) -> RelayChannel:
         self.channels.append(RelayChannel(self._path))

@@ -206,8 +206,8 @@ def test_isolated_can_be_killed_from_within(sh: Session) -> None:
         ("echo a\0b", "NUL byte"),
         (b"\0", "NUL byte"),
         ("\ud800", "UTF-8"),
-        (17, "str or bytes"),
-        (None, "str or bytes"),
+        (17, "str, bytes or a list of words, not int"),
+        (None, "str, bytes or a list of words, not NoneType"),
     ],
     ids=["nul in text", "nul alone", "surrogate", "number", "none"],
 )

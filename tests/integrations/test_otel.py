@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from shellsession import Agents
+from shellsession import Agents, InvalidRequest
 from shellsession.integrations import otel
 
 
@@ -50,3 +50,8 @@ def test_each_command_of_all_agents_is_a_span(provider: TracerProvider, exporter
     assert (first.status.status_code, second.status.status_code) == (StatusCode.UNSET, StatusCode.ERROR)
     assert (second.status.description, second.attributes["shellsession.agent"]) == ("exit status 3", "a2")
     assert "verysecret" not in first.to_json()
+
+
+def test_what_is_no_session_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="instrument a session of any kind"):
+        otel.instrument("a1")

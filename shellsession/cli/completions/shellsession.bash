@@ -14,28 +14,28 @@ _shellsession() {
     kept=${word%"${word##*[$COMP_WORDBREAKS]}"} option=
     if [[ $word == --*=* ]]; then before=${word%%=*} option=${word%%=*}= word=${word#*=}; fi
     case "$verb $before" in
-    "$verb ${words[0]}") choices='run ls send wait interrupt jobs output restart kill attach log status doctor serve stop mcp agent completion' ;;
+    "$verb ${words[0]}") choices='run ls send wait interrupt jobs output restart kill attach log status doctor serve bridge stop mcp agent completion' ;;
     'run -s' | 'run --session') choices='AGENTS' ;;
-    'run --timeout' | 'run --idle-timeout' | 'run -C' | 'run --env' | 'run --socket' | 'run --cwd' | 'run --write' | 'run --hide' | 'run --memory' | 'run --cpu' | 'run --pass-env' | 'run --deny' | 'run --allow' | 'run --max-chars') choices='' ;;
+    'run --timeout' | 'run --idle-timeout' | 'run -C' | 'run --env' | 'run --socket' | 'run --via' | 'run --cwd' | 'run --write' | 'run --hide' | 'run --memory' | 'run --cpu' | 'run --pass-env' | 'run --deny' | 'run --allow' | 'run --max-chars') choices='' ;;
     'run --on-timeout') choices='interrupt kill yield' ;;
-    'run '*) if [[ $word == -* ]]; then choices='-h --help -s --session --timeout --on-timeout --idle-timeout --tty --isolated --stdin -i --interactive --merge-stderr -C --env --no-start --json --socket --cwd --sandbox --write --hide --missing-ok --network --memory --cpu --pass-env --deny --allow --confirm --max-chars'; else choices=''; fi ;;
-    'ls --socket') choices='' ;;
-    'ls '*) if [[ $word == -* ]]; then choices='-h --help --names --json --socket'; else choices=''; fi ;;
-    'send --keys' | 'send --timeout' | 'send --socket') choices='' ;;
-    'send '*) if [[ $word == -* ]]; then choices='-h --help -n --keys --timeout --json --socket'; else choices='AGENTS'; fi ;;
-    'wait --until' | 'wait --timeout' | 'wait --socket') choices='' ;;
-    'wait '*) if [[ $word == -* ]]; then choices='-h --help --until --timeout --json --socket'; else choices='AGENTS'; fi ;;
-    'interrupt --socket') choices='' ;;
-    'interrupt '*) if [[ $word == -* ]]; then choices='-h --help --json --socket'; else choices='AGENTS'; fi ;;
-    'jobs --until' | 'jobs --timeout' | 'jobs --socket') choices='' ;;
-    'jobs '*) if [[ $word == -* ]]; then choices='-h --help --wait --until --kill --release --timeout --json --socket'; else choices='AGENTS'; fi ;;
+    'run '*) if [[ $word == -* ]]; then choices='-h --help -s --session --timeout --on-timeout --idle-timeout --tty --isolated --stdin -i --interactive --merge-stderr -C --env --no-start --json --socket --via --cwd --sandbox --write --hide --missing-ok --network --memory --cpu --pass-env --deny --allow --confirm --max-chars'; else choices=''; fi ;;
+    'ls --socket' | 'ls --via') choices='' ;;
+    'ls '*) if [[ $word == -* ]]; then choices='-h --help --names --json --socket --via'; else choices=''; fi ;;
+    'send --keys' | 'send --timeout' | 'send --socket' | 'send --via') choices='' ;;
+    'send '*) if [[ $word == -* ]]; then choices='-h --help -n --keys --timeout --json --socket --via'; else choices='AGENTS'; fi ;;
+    'wait --until' | 'wait --timeout' | 'wait --socket' | 'wait --via') choices='' ;;
+    'wait '*) if [[ $word == -* ]]; then choices='-h --help --until --timeout --json --socket --via'; else choices='AGENTS'; fi ;;
+    'interrupt --socket' | 'interrupt --via') choices='' ;;
+    'interrupt '*) if [[ $word == -* ]]; then choices='-h --help --json --socket --via'; else choices='AGENTS'; fi ;;
+    'jobs --until' | 'jobs --timeout' | 'jobs --socket' | 'jobs --via') choices='' ;;
+    'jobs '*) if [[ $word == -* ]]; then choices='-h --help --wait --until --kill --release --timeout --json --socket --via'; else choices='AGENTS'; fi ;;
     'output --stream') choices='stdout stderr' ;;
-    'output --lines' | 'output --grep' | 'output --bytes' | 'output --max-chars' | 'output --socket') choices='' ;;
-    'output '*) if [[ $word == -* ]]; then choices='-h --help --stream --lines --grep --bytes --max-chars --socket'; else choices='AGENTS'; fi ;;
-    'restart --socket') choices='' ;;
-    'restart '*) if [[ $word == -* ]]; then choices='-h --help --socket'; else choices='AGENTS'; fi ;;
-    'kill --socket') choices='' ;;
-    'kill '*) if [[ $word == -* ]]; then choices='-h --help --all --socket'; else choices='AGENTS'; fi ;;
+    'output --lines' | 'output --grep' | 'output --bytes' | 'output --max-chars' | 'output --socket' | 'output --via') choices='' ;;
+    'output '*) if [[ $word == -* ]]; then choices='-h --help --stream --lines --grep --bytes --max-chars --socket --via'; else choices='AGENTS'; fi ;;
+    'restart --socket' | 'restart --via') choices='' ;;
+    'restart '*) if [[ $word == -* ]]; then choices='-h --help --socket --via'; else choices='AGENTS'; fi ;;
+    'kill --socket' | 'kill --via') choices='' ;;
+    'kill '*) if [[ $word == -* ]]; then choices='-h --help --all --socket --via'; else choices='AGENTS'; fi ;;
     'attach --others') choices='wait refuse' ;;
     'attach --socket') choices='' ;;
     'attach '*) if [[ $word == -* ]]; then choices='-h --help --read-only --others --socket'; else choices='AGENTS'; fi ;;
@@ -48,6 +48,8 @@ _shellsession() {
     'serve --socket' | 'serve --max-sessions' | 'serve --idle-ttl' | 'serve --patience' | 'serve --audit' | 'serve --log-file' | 'serve -C' | 'serve --cwd' | 'serve --env' | 'serve --write' | 'serve --hide' | 'serve --memory' | 'serve --cpu' | 'serve --pass-env' | 'serve --deny' | 'serve --allow' | 'serve --max-chars' | 'serve --timeout') choices='' ;;
     'serve --log-level') choices='debug info warning error' ;;
     'serve '*) if [[ $word == -* ]]; then choices='-h --help --socket --max-sessions --idle-ttl --patience --audit --log-level --log-file --detach -C --cwd --env --sandbox --write --hide --missing-ok --network --memory --cpu --pass-env --deny --allow --max-chars --timeout'; else choices=''; fi ;;
+    'bridge --socket') choices='' ;;
+    'bridge '*) if [[ $word == -* ]]; then choices='-h --help --socket'; else choices=''; fi ;;
     'stop --socket') choices='' ;;
     'stop '*) if [[ $word == -* ]]; then choices='-h --help --socket'; else choices=''; fi ;;
     'mcp --socket' | 'mcp --timeout' | 'mcp --patience' | 'mcp --max-chars' | 'mcp -C' | 'mcp --cwd' | 'mcp --env' | 'mcp --write' | 'mcp --hide' | 'mcp --memory' | 'mcp --cpu' | 'mcp --pass-env' | 'mcp --deny' | 'mcp --allow') choices='' ;;

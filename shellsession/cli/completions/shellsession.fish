@@ -45,8 +45,8 @@ function _shtab_shellsession_using
   test "$_shtab_shellsession_cmdpath" = "$argv"
 end
 
-set -g _shtab_shellsession_commands run ls send wait interrupt jobs output restart kill attach log status doctor serve stop mcp agent completion
-set -g _shtab_shellsession_opts_with_value --allow --audit --bytes --cpu --cwd --deny --env --grep --hide --idle-timeout --idle-ttl --keys --lines --log-file --log-level --max-chars --max-sessions --memory --model --on-timeout --others --pass-env --patience --session --socket --stream --timeout --until --write -C -n -s
+set -g _shtab_shellsession_commands run ls send wait interrupt jobs output restart kill attach log status doctor serve bridge stop mcp agent completion
+set -g _shtab_shellsession_opts_with_value --allow --audit --bytes --cpu --cwd --deny --env --grep --hide --idle-timeout --idle-ttl --keys --lines --log-file --log-level --max-chars --max-sessions --memory --model --on-timeout --others --pass-env --patience --session --socket --stream --timeout --until --via --write -C -n -s
 
 complete -c shellsession -e
 complete -c shellsession -f
@@ -69,6 +69,7 @@ complete -c shellsession -n '_shtab_shellsession_using run' -l env -x -d 'an env
 complete -c shellsession -n '_shtab_shellsession_using run' -l no-start -d 'start no daemon if none runs'
 complete -c shellsession -n '_shtab_shellsession_using run' -l json -d 'print the whole result as one JSON object at the end, instead of the output as it arrives'
 complete -c shellsession -n '_shtab_shellsession_using run' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
+complete -c shellsession -n '_shtab_shellsession_using run' -l via -x -d 'a program that leads to the daemon elsewhere, such as '"'"'ssh box'"'"''
 complete -c shellsession -n '_shtab_shellsession_using run' -l cwd -xka "(__fish_complete_directories)" -d 'where it starts'
 complete -c shellsession -n '_shtab_shellsession_using run' -l sandbox -d 'confine it with bubblewrap'
 complete -c shellsession -n '_shtab_shellsession_using run' -l write -xka "(__fish_complete_directories)" -d 'what it can write'
@@ -88,6 +89,7 @@ complete -c shellsession -n '_shtab_shellsession_using ls' -s h -l help -d 'show
 complete -c shellsession -n '_shtab_shellsession_using ls' -l names -d 'only the names, one per line'
 complete -c shellsession -n '_shtab_shellsession_using ls' -l json -d 'print a JSON list'
 complete -c shellsession -n '_shtab_shellsession_using ls' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
+complete -c shellsession -n '_shtab_shellsession_using ls' -l via -x -d 'a program that leads to the daemon elsewhere, such as '"'"'ssh box'"'"''
 complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a send -d 'type into the terminal of a running command'
 complete -c shellsession -n '_shtab_shellsession_using send' -s h -l help -d 'show this help message and exit'
 complete -c shellsession -n '_shtab_shellsession_using send' -s n -d 'do not press Enter after it'
@@ -95,6 +97,7 @@ complete -c shellsession -n '_shtab_shellsession_using send' -l keys -x -d 'keys
 complete -c shellsession -n '_shtab_shellsession_using send' -l timeout -x -d 'wait for the command for at most S seconds'
 complete -c shellsession -n '_shtab_shellsession_using send' -l json -d 'print the whole result as one JSON object'
 complete -c shellsession -n '_shtab_shellsession_using send' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
+complete -c shellsession -n '_shtab_shellsession_using send' -l via -x -d 'a program that leads to the daemon elsewhere, such as '"'"'ssh box'"'"''
 complete -c shellsession -n '_shtab_shellsession_using send; and test $_shtab_shellsession_npos -eq 0' -ka "(shellsession ls --names 2>/dev/null)" -d 'whose session'
 complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a wait -d 'wait for a running command, and print its output'
 complete -c shellsession -n '_shtab_shellsession_using wait' -s h -l help -d 'show this help message and exit'
@@ -102,11 +105,13 @@ complete -c shellsession -n '_shtab_shellsession_using wait' -l until -x -d 'ret
 complete -c shellsession -n '_shtab_shellsession_using wait' -l timeout -x -d 'wait for at most S seconds'
 complete -c shellsession -n '_shtab_shellsession_using wait' -l json -d 'print the whole result as one JSON object'
 complete -c shellsession -n '_shtab_shellsession_using wait' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
+complete -c shellsession -n '_shtab_shellsession_using wait' -l via -x -d 'a program that leads to the daemon elsewhere, such as '"'"'ssh box'"'"''
 complete -c shellsession -n '_shtab_shellsession_using wait; and test $_shtab_shellsession_npos -eq 0' -ka "(shellsession ls --names 2>/dev/null)" -d 'whose session'
 complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a interrupt -d 'end the running command, keep the session'
 complete -c shellsession -n '_shtab_shellsession_using interrupt' -s h -l help -d 'show this help message and exit'
 complete -c shellsession -n '_shtab_shellsession_using interrupt' -l json -d 'print the whole result as one JSON object'
 complete -c shellsession -n '_shtab_shellsession_using interrupt' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
+complete -c shellsession -n '_shtab_shellsession_using interrupt' -l via -x -d 'a program that leads to the daemon elsewhere, such as '"'"'ssh box'"'"''
 complete -c shellsession -n '_shtab_shellsession_using interrupt; and test $_shtab_shellsession_npos -eq 0' -ka "(shellsession ls --names 2>/dev/null)" -d 'whose session'
 complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a jobs -d 'list what earlier commands left running'
 complete -c shellsession -n '_shtab_shellsession_using jobs' -s h -l help -d 'show this help message and exit'
@@ -117,6 +122,7 @@ complete -c shellsession -n '_shtab_shellsession_using jobs' -l release -d 'let 
 complete -c shellsession -n '_shtab_shellsession_using jobs' -l timeout -x -d 'wait for at most S seconds'
 complete -c shellsession -n '_shtab_shellsession_using jobs' -l json -d 'print JSON, with the output of each job since its command returned'
 complete -c shellsession -n '_shtab_shellsession_using jobs' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
+complete -c shellsession -n '_shtab_shellsession_using jobs' -l via -x -d 'a program that leads to the daemon elsewhere, such as '"'"'ssh box'"'"''
 complete -c shellsession -n '_shtab_shellsession_using jobs; and test $_shtab_shellsession_npos -eq 0' -ka "(shellsession ls --names 2>/dev/null)" -d 'whose session'
 complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a output -d 'show parts of what a command printed'
 complete -c shellsession -n '_shtab_shellsession_using output' -s h -l help -d 'show this help message and exit'
@@ -126,15 +132,18 @@ complete -c shellsession -n '_shtab_shellsession_using output' -l grep -x -d 'on
 complete -c shellsession -n '_shtab_shellsession_using output' -l bytes -x -d 'the bytes from A up to B, counted from 0'
 complete -c shellsession -n '_shtab_shellsession_using output' -l max-chars -x -d 'how much to show at most'
 complete -c shellsession -n '_shtab_shellsession_using output' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
+complete -c shellsession -n '_shtab_shellsession_using output' -l via -x -d 'a program that leads to the daemon elsewhere, such as '"'"'ssh box'"'"''
 complete -c shellsession -n '_shtab_shellsession_using output; and test $_shtab_shellsession_npos -eq 0' -ka "(shellsession ls --names 2>/dev/null)" -d 'whose session'
 complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a restart -d 'give an agent a fresh bash'
 complete -c shellsession -n '_shtab_shellsession_using restart' -s h -l help -d 'show this help message and exit'
 complete -c shellsession -n '_shtab_shellsession_using restart' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
+complete -c shellsession -n '_shtab_shellsession_using restart' -l via -x -d 'a program that leads to the daemon elsewhere, such as '"'"'ssh box'"'"''
 complete -c shellsession -n '_shtab_shellsession_using restart; and test $_shtab_shellsession_npos -eq 0' -ka "(shellsession ls --names 2>/dev/null)" -d 'whose session'
 complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a kill -d 'close sessions, and end everything that runs in them'
 complete -c shellsession -n '_shtab_shellsession_using kill' -s h -l help -d 'show this help message and exit'
 complete -c shellsession -n '_shtab_shellsession_using kill' -l all -d 'the sessions of all agents'
 complete -c shellsession -n '_shtab_shellsession_using kill' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
+complete -c shellsession -n '_shtab_shellsession_using kill' -l via -x -d 'a program that leads to the daemon elsewhere, such as '"'"'ssh box'"'"''
 complete -c shellsession -n '_shtab_shellsession_using kill; and test $_shtab_shellsession_npos -ge 0' -ka "(shellsession ls --names 2>/dev/null)" -d 'whose sessions'
 complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a attach -d 'use an agent'"'"'s session yourself, at a prompt'
 complete -c shellsession -n '_shtab_shellsession_using attach' -s h -l help -d 'show this help message and exit'
@@ -180,6 +189,9 @@ complete -c shellsession -n '_shtab_shellsession_using serve' -l deny -x -d 'a c
 complete -c shellsession -n '_shtab_shellsession_using serve' -l allow -x -d 'only such commands may run'
 complete -c shellsession -n '_shtab_shellsession_using serve' -l max-chars -x -d 'a result keeps N bytes of each stream, half from its start and half from its end'
 complete -c shellsession -n '_shtab_shellsession_using serve' -l timeout -x -d 'how many seconds a command may run if its caller names no limit'
+complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a bridge -d 'carry a client elsewhere to the daemon here (see --via)'
+complete -c shellsession -n '_shtab_shellsession_using bridge' -s h -l help -d 'show this help message and exit'
+complete -c shellsession -n '_shtab_shellsession_using bridge' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
 complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a stop -d 'end the daemon and every session'
 complete -c shellsession -n '_shtab_shellsession_using stop' -s h -l help -d 'show this help message and exit'
 complete -c shellsession -n '_shtab_shellsession_using stop' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'

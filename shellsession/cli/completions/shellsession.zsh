@@ -6,6 +6,7 @@ _shtab_shellsession_commands() {
   local _commands=(
     agent:'give a task to a small agent, with bash if you allow it'
     attach:'use an agent'"'"'s session yourself, at a prompt'
+    bridge:'carry a client elsewhere to the daemon here (see --via)'
     completion:'print a script for completion in bash, zsh or fish'
     doctor:'show what this machine offers, and what to do about the rest'
     interrupt:'end the running command, keep the session'
@@ -55,6 +56,14 @@ _shtab_shellsession_attach_options=(
 # guard to ensure default positional specs are added only once per session
 _shtab_shellsession_attach_defaults_added=0
 
+_shtab_shellsession_bridge_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--socket[the daemon\'s socket]:PATH:_files"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_shellsession_bridge_defaults_added=0
+
 _shtab_shellsession_completion_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   ":bash, zsh or fish:(bash zsh fish)"
@@ -75,6 +84,7 @@ _shtab_shellsession_interrupt_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--json[print the whole result as one JSON object]"
   "--socket[the daemon\'s socket]:PATH:_files"
+  "--via[a program that leads to the daemon elsewhere, such as \'ssh box\']:WORDS:"
   ":whose session:_shellsession_agents"
 )
 
@@ -90,6 +100,7 @@ _shtab_shellsession_jobs_options=(
   "--timeout[wait for at most S seconds]:S:"
   "--json[print JSON, with the output of each job since its command returned]"
   "--socket[the daemon\'s socket]:PATH:_files"
+  "--via[a program that leads to the daemon elsewhere, such as \'ssh box\']:WORDS:"
   ":whose session:_shellsession_agents"
   ":the id of one job, as the list shows it:"
 )
@@ -101,6 +112,7 @@ _shtab_shellsession_kill_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--all[the sessions of all agents]"
   "--socket[the daemon\'s socket]:PATH:_files"
+  "--via[a program that leads to the daemon elsewhere, such as \'ssh box\']:WORDS:"
   "*:whose sessions:_shellsession_agents"
 )
 
@@ -124,6 +136,7 @@ _shtab_shellsession_ls_options=(
   "--names[only the names, one per line]"
   "--json[print a JSON list]"
   "--socket[the daemon\'s socket]:PATH:_files"
+  "--via[a program that leads to the daemon elsewhere, such as \'ssh box\']:WORDS:"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -162,6 +175,7 @@ _shtab_shellsession_output_options=(
   "--bytes[the bytes from A up to B, counted from 0]:A:B:"
   "--max-chars[how much to show at most]:N:"
   "--socket[the daemon\'s socket]:PATH:_files"
+  "--via[a program that leads to the daemon elsewhere, such as \'ssh box\']:WORDS:"
   ":whose session:_shellsession_agents"
   ":of a result:"
 )
@@ -172,6 +186,7 @@ _shtab_shellsession_output_defaults_added=0
 _shtab_shellsession_restart_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--socket[the daemon\'s socket]:PATH:_files"
+  "--via[a program that leads to the daemon elsewhere, such as \'ssh box\']:WORDS:"
   ":whose session:_shellsession_agents"
 )
 
@@ -194,6 +209,7 @@ _shtab_shellsession_run_options=(
   "--no-start[start no daemon if none runs]"
   "--json[print the whole result as one JSON object at the end, instead of the output as it arrives]"
   "--socket[the daemon\'s socket]:PATH:_files"
+  "--via[a program that leads to the daemon elsewhere, such as \'ssh box\']:WORDS:"
   "--cwd[where it starts]:DIR:_files -/"
   "--sandbox[confine it with bubblewrap]"
   "*--write[what it can write]:DIR:_files -/"
@@ -220,6 +236,7 @@ _shtab_shellsession_send_options=(
   "--timeout[wait for the command for at most S seconds]:S:"
   "--json[print the whole result as one JSON object]"
   "--socket[the daemon\'s socket]:PATH:_files"
+  "--via[a program that leads to the daemon elsewhere, such as \'ssh box\']:WORDS:"
   ":whose session:_shellsession_agents"
   ":what to type:"
 )
@@ -279,6 +296,7 @@ _shtab_shellsession_wait_options=(
   "--timeout[wait for at most S seconds]:S:"
   "--json[print the whole result as one JSON object]"
   "--socket[the daemon\'s socket]:PATH:_files"
+  "--via[a program that leads to the daemon elsewhere, such as \'ssh box\']:WORDS:"
   ":whose session:_shellsession_agents"
 )
 
@@ -306,6 +324,7 @@ _shtab_shellsession() {
       case $line[1] in
         agent) _arguments -C -s -S $_shtab_shellsession_agent_options ;;
         attach) _arguments -C -s -S $_shtab_shellsession_attach_options ;;
+        bridge) _arguments -C -s -S $_shtab_shellsession_bridge_options ;;
         completion) _arguments -C -s -S $_shtab_shellsession_completion_options ;;
         doctor) _arguments -C -s -S $_shtab_shellsession_doctor_options ;;
         interrupt) _arguments -C -s -S $_shtab_shellsession_interrupt_options ;;

@@ -21,17 +21,18 @@ from ..protocol.messages import field, from_part, to_error
 from ..protocol.wire import Message, encode
 from .exchange import Backend
 from .link import Link
+from .places import transport_of
 from .session import RemoteSession, RemoteThreadJob
 from .transport import ConnectionLost, Transport, UnixTransport
 
-Place = str | os.PathLike[str] | None
+Place = str | os.PathLike[str] | Transport | None
 
 
 class Visit(RemoteSession):
     """An agent's session if it exists. If there is none, or no daemon, verbs raise NoSuchAgent or DaemonUnavailable."""
 
     def __init__(self, agent: str, socket: Place = None, transport: Transport | None = None) -> None:
-        super().__init__(agent, transport or UnixTransport(socket_path(socket)), False, {})
+        super().__init__(agent, transport or transport_of(socket), False, {})
 
     async def _open_session(self, backend: Backend) -> None:
         """Does nothing: a visit uses only a session that exists."""
@@ -99,7 +100,7 @@ def _ask(socket: Place, verb: str) -> Message:
         return visit.ask(Message({"verb": verb}, ()))
 
 
-def shutdown(socket: Place = None) -> int | None:
+def shutdown(socket: str | os.PathLike[str] | None = None) -> int | None:
     """End the daemon, of any version, and wait until its process has ended. Returns its pid; None if none listens.
 
     A daemon may be in a PID namespace that is not visible from here. Then the wait is for the end of its connection,

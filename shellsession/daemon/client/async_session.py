@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Awaitable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Sequence
 from contextlib import suppress
 from typing import Any, Self, Unpack
 
@@ -25,16 +25,27 @@ from .transport import Transport
 
 
 def aconnect(
-    agent: str, socket: str | os.PathLike[str] | None = None, start: bool = True, **options: Unpack[SessionOptions]
+    agent: str,
+    socket: str | os.PathLike[str] | None = None,
+    start: bool = True,
+    *,
+    via: Sequence[str] | None = None,
+    remote: str | None = None,
+    **options: Unpack[SessionOptions],
 ) -> Connecting:
     """As ``connect``, for asyncio: ``async with aconnect("a1") as session``, or ``session = await aconnect("a1")``."""
-    return Connecting(_connected(agent, socket, start, options))
+    return Connecting(_connected(agent, socket, start, options, via, remote))
 
 
 async def _connected(
-    agent: str, socket: str | os.PathLike[str] | None, start: bool, options: SessionOptions
+    agent: str,
+    socket: str | os.PathLike[str] | None,
+    start: bool,
+    options: SessionOptions,
+    via: Sequence[str] | None,
+    remote: str | None,
 ) -> AsyncRemoteSession:
-    session = AsyncRemoteSession._of(agent, socket, start, options)
+    session = AsyncRemoteSession._of(agent, socket, start, options, via=via, remote=remote)
     await session.connect()
     return session
 
@@ -80,9 +91,13 @@ class Loop(Backend):
         return items
 
     async def connect(self, transport: Transport, start: bool) -> Link:
-        if (channel := transport.reach()) is None:  # starting a daemon takes a while
+        channel = transport.reach() if transport.is_local else None
+        if channel is None:  # starting a daemon takes a while, and so does a way to another machine
             channel = await asyncio.to_thread(transport.connect, start)
         return Link(channel, LoopPoller())
+
+    async def blocking(self, call: Callable[[], T]) -> T:
+        return await asyncio.to_thread(call)
 
     async def drive(self, steps: Steps[T], poller: Any) -> T:
         return await adrive(steps, poller)

@@ -82,6 +82,10 @@ class Backend:
         """A new connection. Raises DaemonUnavailable."""
         return Link(transport.connect(start), Poller())
 
+    async def blocking(self, call: Callable[[], T]) -> T:
+        """Call a function that may block."""
+        return call()
+
     async def drive(self, steps: Steps[T], poller: Any) -> T:
         """Run the steps of a connection to their end, with its ``poller``."""
         return drive(steps, poller)

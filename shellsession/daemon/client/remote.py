@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
 from functools import cached_property, partial
@@ -58,12 +58,12 @@ from ...options import (
 from ...paging import Piece, Query, page
 from ...redact import Redact, redact_data, redact_from
 from ...signatures import AnyJob, AnySession, Command, RunOptions, Seconds, fed
-from ..protocol.endpoint import socket_path
 from ..protocol.messages import closed_meanwhile, field, from_part, only_part, to_result
 from ..protocol.wire import OUTPUT_MAX, PARTS_MAX, Message
 from .exchange import Backend, Exchange
+from .places import transport_of
 from .process_state import process_state, wire_text
-from .transport import Transport, UnixTransport
+from .transport import Transport
 
 if TYPE_CHECKING:
     from ...engine.io.dialogue import Dialogue
@@ -109,12 +109,13 @@ def opening(
     sandbox: Sandbox | None = None,
     policy: Policy | None = None,
     redact: Redact = False,
+    inherited: dict[str, Any] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
     """The fields of a request that opens a session with these options, which are those of ``Session``.
 
-    Directory, environment and umask are by default those of this process. Raises InvalidRequest, and TypeError for an
-    unknown option.
+    Directory, environment and umask are by default ``inherited``: those of this process. Raises InvalidRequest, and
+    TypeError for an unknown option.
     """
     unknown = options.keys() - SessionOptions.__annotations__.keys()
     if unknown:
@@ -128,7 +129,7 @@ def opening(
         bash = bash_of(options["bash"])
         options["bash"] = _path(which(bash) or bash)
     place = place_of(cwd)
-    fields = {**process_state(), **options}
+    fields = {**(process_state() if inherited is None else inherited), **options}
     for name, commands in (("startup", startup), ("shutdown", shutdown)):
         if texts := commands_of(name, commands):
             fields[name] = [wire_text(text) for text in texts]
@@ -155,6 +156,16 @@ def opening(
     if redact is not False:
         fields["redact"] = redact_data(redact)
     return fields
+
+
+def check_elsewhere(options: SessionOptions) -> None:
+    """Raise InvalidRequest for a relative path, which would start in a directory of this machine."""
+    paths: list[tuple[str, Any]] = [(name, options.get(name)) for name in ("cwd", "bash")]
+    if (limits := options.get("limits")) is not None:
+        paths.append(("limits: spill", limits.spill))
+    for name, path in paths:
+        if path is not None and not os.path.isabs(os.fspath(path)):
+            raise InvalidRequest(f"{name} is {path!r:.100}: a session elsewhere (via) needs an absolute path")
 
 
 # A request of ``run``, and the callback for its output.
@@ -184,7 +195,7 @@ class Remote(AnySession[PreparedRun]):
 
     def __init__(self, agent: str, transport: Transport, start: bool, opening: dict[str, Any]) -> None:
         if not isinstance(agent, str):
-            raise InvalidRequest(f"an agent's name is a str, not {agent!r}")
+            raise InvalidRequest(f"an agent's name must be a str, not {agent!r}")
         self.agent, self._transport, self._backend = agent, transport, self._backend_class()
         self._start, self._opening = start, opening
         self._gentle = "kill" if opening.get("on_timeout") == "kill" else "interrupt"
@@ -209,20 +220,25 @@ class Remote(AnySession[PreparedRun]):
     def _of(
         cls,
         agent: str,
-        socket: str | os.PathLike[str] | None,
+        socket: str | os.PathLike[str] | Transport | None,
         start: bool,
         options: SessionOptions,
         exact: bool = False,
+        via: Sequence[str] | None = None,
+        remote: str | None = None,
     ) -> Self:
         """The session for the arguments of ``connect``, not opened yet.
 
         ``exact``: opening it raises AlreadyOpen if the agent has a session with others of these options.
         """
         check_flag("start", start)
-        fields = opening(**options)
+        transport = transport_of(socket, via, remote)
+        if not transport.is_local:
+            check_elsewhere(options)
+        fields = opening(**options) if transport.is_local else opening(inherited={}, **options)
         if exact and options:
             fields["exact"] = list(options)
-        return cls(agent, UnixTransport(socket_path(socket)), start, fields)
+        return cls(agent, transport, start, fields)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.agent!r} at {self._transport} {'closed' if self._closed else 'open'}>"
@@ -347,6 +363,8 @@ class Remote(AnySession[PreparedRun]):
     async def _open_session(self, backend: Backend) -> None:
         """Open the session in the daemon, or use the one that is there."""
         self._incarnation = ""
+        if not self._transport.is_local:  # asked each time: the machine may have been replaced
+            self._opening = {**await backend.blocking(self._transport.inherited), **self._opening}
         async with aclosing(self._exchange(self._message("open", **self._opening), backend)) as messages:
             *_, reply = [message async for message in messages]
         self._incarnation = field(reply.header, "id", str).partition(".")[0]
@@ -446,6 +464,8 @@ class Remote(AnySession[PreparedRun]):
         fields |= scope_of(given)
         Request(text, on_output=on_output, **fields)  # raises for invalid values
         if "limits" in fields:
+            if not self._transport.is_local:
+                check_elsewhere({"limits": fields["limits"]})
             fields["limits"] = limits_fields(fields["limits"])
         if stdin is not ...:
             fields["stdin"] = "bytes" if data else "null" if stdin is None else "tty"
@@ -574,6 +594,9 @@ class Remote(AnySession[PreparedRun]):
         except SessionClosed:  # another client has closed it
             pass
         except (DaemonUnavailable, OutcomeUnknown):
+            # A daemon elsewhere that cannot be reached may well be alive.
+            if not self._transport.is_local:
+                raise
             if (other := self._transport.reach()) is not None:
                 other.close()
                 raise

@@ -25,15 +25,27 @@ _LOADED: Final = (threading, signals, directory_lock)
 
 
 def connect(
-    agent: str, socket: str | os.PathLike[str] | None = None, start: bool = True, **options: Unpack[SessionOptions]
+    agent: str,
+    socket: str | os.PathLike[str] | None = None,
+    start: bool = True,
+    *,
+    via: Sequence[str] | None = None,
+    remote: str | None = None,
+    **options: Unpack[SessionOptions],
 ) -> RemoteSession:
     """The session of an agent in the daemon. Starts the daemon if there is none, unless ``start`` is False.
 
     ``socket``: the daemon's socket (default: SHELLSESSION_SOCKET, or the one of this user). ``options``: those of
     ``Session``. They apply, with this process's directory, environment and umask, if this client is the first to open
-    the agent's session. Raises DaemonUnavailable, VersionMismatch, InvalidRequest, TooManySessions.
+    the agent's session.
+
+    ``via``: the words of a program that leads to another machine, container or user, such as ``["ssh", "box"]``.
+    `shellsession bridge` is appended to them; ``remote`` names another program than ``shellsession`` there. The session
+    then starts with the directory, environment and umask of the login there.
+
+    Raises DaemonUnavailable, VersionMismatch, InvalidRequest, TooManySessions.
     """
-    session = RemoteSession._of(agent, socket, start, options)
+    session = RemoteSession._of(agent, socket, start, options, via=via, remote=remote)
     session.connect()
     return session
 

@@ -1,7 +1,8 @@
-"""How a client connects to its daemon: over a Unix socket. It starts the daemon if there is none.
+"""How a client connects to its daemon: here over a Unix socket. It starts the daemon if there is none.
 
-The rest of the client knows only the protocols ``Transport`` and ``Channel``. ``UnixTransport.connect`` connects, takes
-the lock, connects again, and only then starts a daemon. So of many clients that come at once, one starts it.
+The rest of the client knows only the protocols ``Transport`` and ``Channel``; ``via`` has another transport.
+``UnixTransport.connect`` connects, takes the lock, connects again, and only then starts a daemon. So of many clients
+that come at once, one starts it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from _socket import socket
-    from typing import Final, Protocol
+    from typing import Any, Final, Protocol
 else:
     Protocol = object
 
@@ -64,6 +65,15 @@ class Channel(Protocol):
 class Transport(Protocol):
     """A way to connect to one daemon. ``str`` names the daemon's address."""
 
+    # On this machine: ``reach`` takes microseconds, and a session inherits this process's directory and environment.
+    is_local: bool
+
+    def inherited(self) -> dict[str, Any]:
+        """What a session inherits where the daemon is, as ``process_state`` describes it; {} on this machine.
+
+        The request to open a session has that of this machine already. Raises DaemonUnavailable.
+        """
+
     def reach(self) -> Channel | None:
         """A new connection; None if there is no daemon. Raises DaemonUnavailable."""
 
@@ -74,19 +84,40 @@ class Transport(Protocol):
         """
 
 
-class UnixChannel:
+class SocketChannel:
+    """A connection over a socket of ours. A subclass names its peer, and checks it."""
+
+    def __init__(self, ours: socket) -> None:
+        ours.setblocking(False)
+        self._socket = ours
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def send(self, data: memoryview) -> int:
+        return self._socket.send(data, MSG_NOSIGNAL)
+
+    def receive(self) -> bytes:
+        return self._socket.recv(_CHUNK)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class UnixChannel(SocketChannel):
     """A connection over a Unix socket."""
 
     def __init__(self, ours: socket, path: str) -> None:
-        ours.setblocking(False)
-        self._socket, self._path = ours, path
+        super().__init__(ours)
+        self._path = path
         self.pid = peer(ours)[0]  # of the process that listens; 0 if it is not visible in our PID namespace
 
     def __str__(self) -> str:
         return f"{self._path} (pid {self.pid})"
 
-    def fileno(self) -> int:
-        return self._socket.fileno()
+    def detach(self) -> socket:
+        """The socket itself, for a caller that goes on with it."""
+        return self._socket
 
     def check(self) -> None:
         """Refuse a peer in a sandbox: a command there may be able to replace our socket, and would get our environment.
@@ -101,24 +132,20 @@ class UnixChannel:
                 " socket, or name another"
             )
 
-    def send(self, data: memoryview) -> int:
-        return self._socket.send(data, MSG_NOSIGNAL)
-
-    def receive(self) -> bytes:
-        return self._socket.recv(_CHUNK)
-
-    def close(self) -> None:
-        self._socket.close()
-
 
 class UnixTransport:
     """Connects to a daemon on this machine, whose socket is at ``path``."""
+
+    is_local = True
 
     def __init__(self, path: str) -> None:
         self._path = path
 
     def __str__(self) -> str:
         return self._path
+
+    def inherited(self) -> dict[str, Any]:
+        return {}
 
     def reach(self) -> UnixChannel | None:
         return None if (found := reach(self._path)) is None else UnixChannel(found, self._path)

@@ -1,0 +1,256 @@
+"""``Mux``: one end of a pipe that carries many connections (see ``frames``). Client and bridge share it.
+
+Each stream has a local socket. The mux sends what it reads there over the pipe, and writes there what comes for the
+stream. It reads at most a window ahead of a slow reader, one piece of each ready stream in turn, and nothing while the
+pipe is full. So a flood in one stream delays another by a few pieces at most.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from collections import deque
+
+from ...errors import ProtocolError
+from . import frames
+from .frames import PAYLOAD_MAX, WINDOW, FrameDecoder, credit, frame, size_of
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from _socket import socket
+    from typing import Final
+
+
+# Bytes waiting for the pipe at which no more are read from the streams.
+_FULL: Final = 1 << 17
+_PIECES: Final = 16  # of one writev(2)
+_CREDIT_AT: Final = WINDOW // 4
+_SENT_AT_ONCE: Final = 0x40 | 0x4000  # MSG_DONTWAIT, MSG_NOSIGNAL: <sys/socket.h>
+_NOT_NOW: Final = 0x40
+
+
+class PipeEnded(Exception):
+    """The other end has closed the pipe."""
+
+
+class Stream:
+    """One connection in the pipe, and its local socket."""
+
+    __slots__ = ("credit", "end", "ended", "mask", "number", "room", "taken", "unsent")
+
+    def __init__(self, number: int, end: socket) -> None:
+        self.number, self.end = number, end
+        self.credit = self.room = WINDOW  # bytes that we may send, and that the peer may
+        self.taken = 0  # bytes that the socket took since our last CREDIT
+        self.unsent = bytearray()  # bytes for the socket
+        self.ended = False  # the peer has closed it: close the socket once that has all bytes
+        self.mask = 0  # the events that the epoll waits for
+
+
+class Mux:
+    """The streams of a pipe. ``source`` and ``sink``: the descriptors of the pipe's two directions."""
+
+    def __init__(self, source: int, sink: int) -> None:
+        self.source, self.sink = source, sink
+        self.streams: dict[int, Stream] = {}
+        self._of_end: dict[int, Stream] = {}
+        self._waiting: set[Stream] = set()  # streams with something to read, while the pipe is full
+        self._out: deque[bytes] = deque()
+        self._unsent = 0  # bytes in it
+        self._decoder = FrameDecoder()
+        self._sink_watched = False
+        os.set_blocking(source, False)
+        os.set_blocking(sink, False)
+        self.epoll = select.epoll()
+        self.epoll.register(source, select.EPOLLIN)
+
+    # -- for the two ends to define
+
+    def opening(self, number: int, how: bytes) -> None:
+        """The peer asks for a stream."""
+        raise ProtocolError("the other end of the pipe opened a stream, which only a client does")
+
+    def answered(self, number: int, refusal: bytes | None) -> None:
+        """The peer has opened the stream, or refused it."""
+        raise ProtocolError("the other end of the pipe answered a request that was not sent")
+
+    def heard(self, number: int) -> None:
+        """The daemon behind this stream has sent something."""
+
+    # -- streams
+
+    def add(self, number: int, end: socket) -> None:
+        stream = Stream(number, end)
+        self.streams[number] = self._of_end[end.fileno()] = stream
+        self._watch(stream)
+
+    def put(self, data: bytes) -> None:
+        """Send a frame as soon as the pipe has room."""
+        self._out.append(data)
+        self._unsent += len(data)
+
+    def _watch(self, stream: Stream) -> None:
+        """Wait for what the stream can use now. With no event at all, epoll would still report a hang-up."""
+        mask = select.EPOLLOUT if stream.unsent else 0
+        if stream.credit and not stream.ended and stream not in self._waiting:
+            mask |= select.EPOLLIN
+        if mask != stream.mask:
+            fd = stream.end.fileno()
+            if not mask:
+                self.epoll.unregister(fd)
+            elif stream.mask:
+                self.epoll.modify(fd, mask)
+            else:
+                self.epoll.register(fd, mask)
+            stream.mask = mask
+
+    def _drop(self, stream: Stream) -> None:
+        if stream.mask:
+            self.epoll.unregister(stream.end.fileno())
+        self._waiting.discard(stream)
+        del self.streams[stream.number], self._of_end[stream.end.fileno()]
+        stream.end.close()
+
+    def _close(self, stream: Stream) -> None:
+        """The local socket is closed: so is the stream."""
+        if not stream.ended:
+            self.put(frame(frames.CLOSE, stream.number))
+        self._drop(stream)
+
+    def close(self) -> None:
+        """Close every stream; those who use them find their connections lost."""
+        for stream in [*self.streams.values()]:
+            self._drop(stream)
+        self.epoll.close()
+
+    # -- one turn
+
+    def turn(self, timeout: float | None) -> bool:
+        """Wait for something to do, and do it. False if the time was up first. Raises PipeEnded, ProtocolError."""
+        self._flush()
+        events = self.epoll.poll(timeout)
+        for fd, event in events:
+            if fd == self.source:
+                self._receive()
+            elif fd == self.sink:
+                pass  # flushed below
+            elif (stream := self._of_end.get(fd)) is None:
+                self.other(fd)
+            else:
+                self._serve(stream, event)
+        self._flush()
+        return bool(events)
+
+    def other(self, fd: int) -> None:
+        """A descriptor is ready that ``epoll`` got from a subclass."""
+
+    def _serve(self, stream: Stream, event: int) -> None:
+        if event & select.EPOLLOUT and not self._feed(stream):
+            return
+        if not event & ~select.EPOLLOUT or not stream.credit or stream.ended:
+            return
+        if self._unsent >= _FULL:
+            self._waiting.add(stream)
+            self._watch(stream)
+            return
+        try:
+            data = stream.end.recv(min(PAYLOAD_MAX, stream.credit), _NOT_NOW)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._close(stream)
+            return
+        stream.credit -= len(data)
+        self.put(frame(frames.DATA, stream.number, data))
+        if not stream.credit:
+            self._watch(stream)
+
+    def _feed(self, stream: Stream) -> bool:
+        """Write to the local socket what it takes. False if the stream has ended with that."""
+        try:
+            with memoryview(stream.unsent) as unsent:
+                size = stream.end.send(unsent, _SENT_AT_ONCE)
+        except BlockingIOError:
+            size = 0
+        except OSError:  # its user has closed it
+            self._close(stream)
+            return False
+        del stream.unsent[:size]
+        if stream.ended and not stream.unsent:
+            self._drop(stream)
+            return False
+        stream.taken += size
+        if stream.taken >= _CREDIT_AT and not stream.ended:
+            stream.room += stream.taken
+            self.put(credit(stream.number, stream.taken))
+            stream.taken = 0
+        self._watch(stream)
+        return True
+
+    def _receive(self) -> None:
+        try:
+            data = os.read(self.source, PAYLOAD_MAX)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise PipeEnded from error
+        if not data:
+            raise PipeEnded
+        self.take(data)
+
+    def take(self, data: bytes) -> None:
+        """Take bytes that came over the pipe. Raises ProtocolError."""
+        for kind, number, payload in self._decoder.feed(data):
+            if kind == frames.OPEN:
+                self.opening(number, payload)
+                continue
+            if kind in (frames.OPENED, frames.REFUSED):
+                self.answered(number, payload if kind == frames.REFUSED else None)
+                continue
+            if kind == frames.DATA:
+                self.heard(number)
+            if (stream := self.streams.get(number)) is None:
+                continue  # we have closed it meanwhile
+            if kind == frames.DATA:
+                stream.room -= len(payload)
+                if stream.room < 0 or stream.ended:
+                    raise ProtocolError("the other end of the pipe sent more than there was room for")
+                stream.unsent += payload
+                self._feed(stream)
+            elif kind == frames.CREDIT:
+                stream.credit += size_of(payload)
+                self._watch(stream)
+            elif stream.unsent:
+                stream.ended = True
+                self._watch(stream)
+            else:
+                self._drop(stream)
+
+    def _flush(self) -> None:
+        """Write to the pipe what it takes."""
+        try:
+            while self._out:
+                pieces = [self._out[i] for i in range(min(_PIECES, len(self._out)))]
+                size = os.writev(self.sink, pieces)
+                self._unsent -= size
+                while size and size >= len(self._out[0]):
+                    size -= len(self._out.popleft())
+                if size:
+                    self._out[0] = self._out[0][size:]
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            raise PipeEnded from error
+        if bool(self._out) != self._sink_watched:
+            self._sink_watched = bool(self._out)
+            if self._sink_watched:
+                self.epoll.register(self.sink, select.EPOLLOUT)
+            else:
+                self.epoll.unregister(self.sink)
+        if self._waiting and self._unsent < _FULL:
+            waiting, self._waiting = self._waiting, set()
+            for stream in waiting:
+                self._watch(stream)

@@ -1,0 +1,309 @@
+"""A session in a daemon elsewhere: through a pipe to `shellsession bridge`, as over ssh."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemons import Daemon, stopped
+from gates import Gate
+from system import PATIENCE, wait_until
+
+from shellsession import (
+    DaemonUnavailable,
+    InvalidRequest,
+    Limits,
+    OutcomeUnknown,
+    ProtocolError,
+    RemoteSession,
+    VersionMismatch,
+    aconnect,
+    connect,
+)
+from shellsession.daemon.client import via as client
+from shellsession.daemon.protocol import frames
+from shellsession.daemon.protocol.frames import FrameDecoder
+
+PROGRAM = str(Path(sys.executable).with_name("shellsession"))
+Connect = Callable[..., RemoteSession]
+
+
+def bridges() -> list[int]:
+    """The pids of the bridges of this process."""
+    return [one.process.pid for one in client._running.bridges.values() if not one.ended]
+
+
+@pytest.fixture
+def there(daemon: Daemon, request: pytest.FixtureRequest) -> Iterator[Connect]:
+    """``connect`` through a program of this machine. Every session is closed at the end."""
+    sessions: list[RemoteSession] = []
+
+    def connected(agent: str = "a", via: tuple[str, ...] = ("env",), **options: Any) -> RemoteSession:
+        name = f"{request.node.name}-{agent}"
+        sessions.append(connect(name, daemon.socket, via=via, remote=PROGRAM, **options))
+        return sessions[-1]
+
+    yield connected
+    for session in sessions:
+        session.close()
+    wait_until(lambda: not bridges(), "the end of the bridge")
+
+
+def test_state_and_status_as_here(there: Connect) -> None:
+    session = there()
+    assert session.run("X=1; cd /tmp; false").exit_code == 1
+    assert session.run("echo $X $PWD; cat", stdin=b"in\0put").stdout_bytes == b"1 /tmp\nin\0put"
+    session.run("sleep 60 &")
+    (job,) = session.jobs()
+    assert job.kill()
+
+
+def test_asyncio_alike(daemon: Daemon) -> None:
+    async def main() -> str:
+        async with aconnect("via-async", daemon.socket, via=["env"], remote=PROGRAM) as session:
+            pieces = [piece async for piece in session.stream("X=5; echo one")]
+            text = (await session.run("echo $X")).stdout
+            await session.close()
+            assert pieces[0] == ("stdout", b"one\r\n") or pieces[0] == ("stdout", b"one\n")
+            return text
+
+    assert asyncio.run(main()) == "5\n"
+
+
+def test_a_session_there_gets_the_login_of_there(there: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    via = ("env", "-C", "/usr", "FROM=there", "sh", "-c", 'umask 077; exec "$@"', "-")
+    monkeypatch.setenv("OF_CLIENT", "now")
+    first = there(via=("env", "-u", "OF_CLIENT", *via[1:]))
+    assert first.run("echo $PWD $FROM/$OF_CLIENT; umask").stdout == "/usr there/\n0077\n"
+    named = there("b", via=via, cwd="/tmp", extra_env={"A": "b"})
+    assert named.run("echo $PWD $A $FROM").stdout == "/tmp b there\n"
+    with pytest.raises(InvalidRequest, match="absolute"):
+        there("c", cwd="here")
+    with pytest.raises(InvalidRequest, match="absolute"):
+        named.run("true", limits=Limits(spill="here"))
+
+
+def test_one_bridge_serves_all_sessions_and_ends_with_the_last(there: Connect) -> None:
+    sessions = [there(str(number)) for number in range(5)]
+    with ThreadPoolExecutor(5) as threads:
+        results = [*threads.map(lambda one: one.run("echo $$").stdout, sessions)]
+    assert len(set(results)) == 5
+    assert len(bridges()) == 1
+
+
+def test_a_pipe_that_breaks_costs_nothing(there: Connect, gate: Gate, place: Path) -> None:
+    session = there(cwd=str(place))
+    session.run("X=kept")
+    with ThreadPoolExecutor(1) as threads:
+        result = threads.submit(session.run, gate.text)
+        gate.until_begun()
+        (pid,) = bridges()
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: bridges() not in ([], [pid]), "another bridge")
+        gate.open()
+        assert result.result(PATIENCE).stdout == "begun\nended\n"
+    assert gate.count == 1
+    assert session.run("echo $X").stdout == "kept\n"
+
+
+def test_a_hung_bridge_is_replaced(there: Connect, gate: Gate, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_QUIET", 0.1)
+    monkeypatch.setattr(client, "_patience", 0.5)
+    session = there(cwd=str(place))
+    with ThreadPoolExecutor(1) as threads:
+        result = threads.submit(session.run, gate.text)
+        gate.until_begun()
+        (pid,) = bridges()
+        os.kill(pid, signal.SIGSTOP)
+        wait_until(lambda: bridges() not in ([], [pid]), "another bridge")
+        gate.open()
+        assert result.result(PATIENCE).stdout == "begun\nended\n"
+    assert gate.count == 1
+
+
+def test_a_machine_that_hangs_leaves_the_outcome_unknown(
+    there: Connect, gate: Gate, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"_QUIET": 0.1, "_patience": 0.5, "_GREETING": 2.0, "_REOPEN": 0.5}.items():
+        monkeypatch.setattr(client, name, value)
+    hung = place / "hung"
+    via = ("sh", "-c", f'test -e {hung} && exec sleep 60; exec "$@"', "-")
+    session = there(via=via, cwd=str(place))
+    with ThreadPoolExecutor(1) as threads:
+        result = threads.submit(session.run, gate.text)
+        gate.until_begun()
+        hung.touch()
+        os.kill(bridges()[0], signal.SIGSTOP)
+        with pytest.raises(OutcomeUnknown):
+            result.result(PATIENCE)
+    hung.unlink()
+    gate.open()
+
+
+def test_a_living_daemon_keeps_a_quiet_pipe(there: Connect, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that prints nothing for longer than the daemon may be silent."""
+    monkeypatch.setattr(client, "_QUIET", 0.05)
+    monkeypatch.setattr(client, "_patience", 0.3)
+    session = there()
+    session.run("true")
+    before = bridges()
+    session.run("sleep 1")
+    assert bridges() == before
+
+
+def test_a_stopped_daemon_is_noticed(there: Connect, daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_QUIET", 0.05)
+    monkeypatch.setattr(client, "_patience", 0.3)
+    session = there()
+    session.run("true")
+    (before,) = bridges()
+    with ThreadPoolExecutor(1) as threads, stopped(daemon.pid):
+        result = threads.submit(session.run, "echo done")
+        wait_until(lambda: bridges() not in ([], [before]), "another bridge")
+    assert result.result(PATIENCE).stdout == "done\n"
+
+
+def test_a_flood_does_not_delay_another_agent(there: Connect) -> None:
+    """The bar itself is in benchmarks/cluster.py: a shared machine has no quantiles."""
+    flood, other = there("flood"), there("other")
+    received, over = [0], threading.Event()
+
+    def slowly(_: str, data: bytes) -> None:
+        received[0] += len(data)
+        over.wait(0.002)
+
+    with ThreadPoolExecutor(1) as threads:
+        result = threads.submit(flood.run, "head -c 20000000 /dev/zero", tty=False, on_output=slowly)
+        wait_until(lambda: bool(received[0]), "output")
+        before = received[0]
+        for _ in range(20):
+            assert other.run("echo here").stdout == "here\n"
+        assert not result.done()
+        assert received[0] < 20_000_000
+        over.set()
+        assert result.result(PATIENCE).exit_code == 0
+    assert before < received[0] == 20_000_000
+
+
+@pytest.mark.parametrize(
+    ("script", "error", "words"),
+    [
+        ("exec no-such-program", DaemonUnavailable, "no-such-program.*not found.*install Python 3.11"),
+        ("echo 'Permission denied (publickey)' >&2; exit 255", DaemonUnavailable, "Permission denied"),
+        ("echo hello", DaemonUnavailable, "without a greeting.*install"),
+        ("head -c 100000 /dev/zero; sleep 60", DaemonUnavailable, "no bridge.*install"),
+        (
+            """echo 'shellsession-bridge {"framing":1,"protocol":3,"version":"0.1","state":{}}'; cat""",
+            VersionMismatch,
+            "shellsession 0.1 .protocol 3.*install shellsession",
+        ),
+    ],
+    ids=["missing", "refused", "no bridge", "noise", "version"],
+)
+def test_one_error_says_what_is_missing_there(script: str, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        connect("a", via=["sh", "-c", script])
+
+
+def test_a_program_that_is_missing_here() -> None:
+    with pytest.raises(DaemonUnavailable, match="could not be started"):
+        connect("a", via=["no-such-program"])
+    with pytest.raises(InvalidRequest, match="sequence of words"):
+        connect("a", via="ssh box")
+
+
+def test_what_a_login_script_prints_first_is_skipped(there: Connect) -> None:
+    session = there(via=("sh", "-c", 'echo welcome; exec "$@"', "-"))
+    assert session.run("echo here").stdout == "here\n"
+
+
+def test_frames_however_they_are_cut() -> None:
+    sent = [(frames.DATA, 7, b"x" * 300), (frames.CREDIT, 1, b"\0\0\1\0"), (frames.CLOSE, 9, b"")]
+    data = b"".join(frames.frame(*one) for one in sent)
+    for size in (1, 2, 9, 10, 299, len(data)):
+        decoder = FrameDecoder()
+        assert [one for at in range(0, len(data), size) for one in decoder.feed(data[at : at + size])] == sent
+    for bad in (b"\0" * 9, frames.frame(99, 1), b"\4\0\0\0\1\xff\xff\xff\xff"):
+        with pytest.raises(ProtocolError):
+            FrameDecoder().feed(bad)
+
+
+def test_a_bridge_is_told_nonsense(daemon: Daemon) -> None:
+    """It ends with a message, and the daemon goes on."""
+    command = [PROGRAM, "bridge", "--socket", daemon.socket]
+    done = subprocess.run(command, input=b"\xff" * 100, capture_output=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 125
+    assert b"no frame" in done.stderr
+    assert done.stdout.startswith(b"shellsession-bridge ")
+
+
+def test_the_command_line(daemon: Daemon) -> None:
+    def said(*words: str, **env: str) -> str:
+        done = subprocess.run(
+            [PROGRAM, *words], capture_output=True, text=True, timeout=PATIENCE, check=False, env={**os.environ, **env}
+        )
+        return f"{done.stdout}{done.stderr}{done.returncode}"
+
+    via = {"SHELLSESSION_VIA": "env FROM=there", "SHELLSESSION_REMOTE": PROGRAM, "SHELLSESSION_SOCKET": daemon.socket}
+    assert said("run", "-s", "cli", "--", "echo $FROM", **via) == "there\n0"
+    assert said("run", "--via", "env FROM=two", "-s", "cli2", "--", "echo $FROM", **via) == "two\n0"
+    assert "cli2\n" in said("ls", "--names", **via)
+    assert said("run", "-s", "cli", "--", "exit 3", **via).endswith("3")
+    assert "run it there" in said("stop", **via)
+    assert "ended" not in said("kill", "cli", "cli2", **via)
+    assert "sequence" not in said("run", "--via", "", "-s", "cli", "--", "true", **via)
+
+
+SSHD = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
+
+
+@pytest.mark.skipif(SSHD is None or shutil.which("ssh") is None, reason="needs OpenSSH: openssh-server")
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may run an sshd that logs its user in on every system")
+def test_over_a_real_ssh(daemon: Daemon, tmp_path: Path, gate: Gate) -> None:
+    assert SSHD is not None
+    key, host, log = tmp_path / "key", tmp_path / "host", tmp_path / "log"
+    for path in (key, host):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
+    Path("/run/sshd").mkdir(exist_ok=True)
+    (tmp_path / "authorized").write_bytes(key.with_suffix(".pub").read_bytes())
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    (tmp_path / "sshd").write_text(
+        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {host}\nAuthorizedKeysFile {tmp_path}/authorized\n"
+        f"StrictModes no\nUsePAM no\nPermitRootLogin yes\nPidFile none\n",
+        encoding="ascii",
+    )
+    ssh = ["ssh", "-F", "none", "-p", str(port), "-i", str(key), "-o", "UserKnownHostsFile=/dev/null"]
+    ssh += ["-o", "StrictHostKeyChecking=no", "-o", "LogLevel=ERROR", "-o", "BatchMode=yes", "127.0.0.1"]
+    with open(log, "wb") as errors:
+        server = subprocess.Popen([SSHD, "-D", "-e", "-f", str(tmp_path / "sshd")], stderr=errors)
+    try:
+        wait_until(lambda: b"listening" in log.read_bytes(), "sshd")
+        session = connect("over-ssh", daemon.socket, via=ssh, remote=PROGRAM)
+        with closing(session), ThreadPoolExecutor(1) as threads:
+            assert session.run("X=kept; echo ${SSH_CONNECTION:+ssh}").stdout == "ssh\n"
+            result = threads.submit(session.run, gate.text)
+            gate.until_begun()
+            (pid,) = bridges()
+            os.kill(pid, signal.SIGKILL)
+            wait_until(lambda: bridges() not in ([], [pid]), "another ssh")
+            gate.open()
+            assert result.result(PATIENCE).stdout == "begun\nended\n"
+            assert session.run("echo $X").stdout == "kept\n"
+            assert gate.count == 1
+    finally:
+        server.terminate()
+        server.wait(PATIENCE)
