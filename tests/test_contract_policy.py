@@ -112,6 +112,8 @@ def test_nothing_beside_the_output_shows_a_secret(sh: Session, caplog: pytest.Lo
 def test_the_limits_of_the_policy_hold() -> None:
     with Session(policy=Policy(max_timeout=0.1)) as sh, pytest.raises(CommandTimeout):
         sh.run("sleep 100", timeout=None, check=True)
+    with Session(policy=Policy(max_timeout=0.1)) as sh:
+        assert sh.run("sleep 100", timeout=9, on_timeout="yield").runs_on
 
 
 def test_a_second_client_cannot_go_around_the_policy(daemon: Daemon) -> None:

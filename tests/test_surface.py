@@ -70,6 +70,8 @@ def test_a_command_does_not_run_without_them(sh: Session, place: Path) -> None:
     assert sh.run("echo $OTHER $FIXED; pwd").stdout == f"before 1\n{place}\n"
     kept = sh.run("readonly OTHER", env={"OTHER": "x"})
     assert (kept.exit_code, "OTHER: cannot unset: readonly variable" in kept.reason) == (0, True)
+    sh.run("mkdir gone; cd gone")
+    assert "could not be undone: cd: " in sh.run("rmdir ../gone; rmdir gone", cwd="..").reason
 
 
 @pytest.mark.parametrize(
