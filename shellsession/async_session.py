@@ -23,7 +23,7 @@ from .engine.verbs.expect import expect, late
 from .errors import ANOTHER_LOOP, CLOSED, ENDED, IN_CALLBACK, NOT_YOURS, RESTARTED, NotRunning, SessionBusy
 from .keys import check_keys
 from .models import OnOutput, Request, Result, Stream, to_bytes
-from .paging import Query
+from .paging import Query, Read, page
 from .signatures import LoopSession, Seconds, Text, check_idle, pattern_of
 
 if TYPE_CHECKING:
@@ -458,8 +458,8 @@ class AsyncSession(Base, LoopSession[Request]):
             return late(pattern, exact)
         return await self._do(expect(engine, pattern, until, exact))
 
-    async def _page(self, query: Query) -> str:
-        return await adrive(self._reading(query), LoopPoller())
+    async def _page(self, query: Query, read: Read = page) -> Any:
+        return await adrive(self._reading(query, read), LoopPoller())
 
     def _on_change(self, do: Callable[[], None]) -> None:
         """Call a method when bash prints something while no verb runs, mostly the mark of a command that has ended.

@@ -35,7 +35,7 @@ from .options import (
     place_of,
     scope_of,
 )
-from .paging import Piece, Query, page
+from .paging import Piece, Query, Read
 from .redact import Redact, redaction
 from .sandbox import Sandbox
 from .signatures import AnySession, Command, RunOptions, Seconds, Text, fed
@@ -296,18 +296,17 @@ class Base(AnySession[Request]):
         engine.refuse_closed()
         return engine.outputs.read(id, stream, begin, size)
 
-    def _reading(self, query: Query) -> Steps[str]:
-        """Return the text of a page. It waits for no command."""
-        pages, id = page(query), query.id
-        wanted = next(pages)
+    def _reading(self, query: Query, read: Read) -> Steps[Any]:
+        """Return what ``read`` makes of an output. It waits for no command."""
+        reading, id = read(query), query.id
+        wanted = next(reading)
         try:
             while True:
                 piece = self._piece(id, query.stream, *wanted)
-                id, wanted = piece.id, pages.send(piece)
+                id, wanted = piece.id, reading.send(piece)
                 yield Wait((), time.monotonic())  # an event loop serves other sessions meanwhile
         except StopIteration as end:
-            text: str = end.value
-            return text
+            return end.value
 
     def jobs(self, released: bool = False) -> Sequence[SessionJob]:
         """Return what earlier calls left running."""

@@ -64,14 +64,25 @@ class Observers:
         return bool(self.callbacks) or logger(DEBUG) is not None
 
     def ended(self, command: bytes, result: Result, masking: Callable[[], Secrets]) -> None:
-        """Tell the observers and the log that a command has ended. ``masking``: returns the secrets of the session."""
+        """Tell the observers and the log that a command has ended. ``masking``: returns the secrets of the session.
+
+        An exception of one of them goes to ``sys.excepthook``: the caller of the command gets its result.
+        """
         if self.callbacks:
             self._secrets = self._secrets or masking()
             text = self._secrets.mask(command.decode("utf-8", "replace"), _SHOWN)
-            for callback in self.callbacks:
+        else:
+            text = ""
+        for callback in (*self.callbacks, _log):
+            try:
                 callback(self.agent, text, result)
-        if (log := logger(DEBUG)) is not None:
-            fields: dict[str, Any] = {"agent": self.agent, "exit_code": result.exit_code, "outcome": result.outcome}
-            fields |= {"duration": round(result.duration, 6), **sizes(result)}
-            shown = " ".join(f"{name}={value!r}" for name, value in fields.items())
-            log.debug("command ended: %s", shown, extra={"shellsession": fields})
+            except Exception as error:
+                sys.excepthook(type(error), error, error.__traceback__)
+
+
+def _log(agent: str, _: str, result: Result) -> None:
+    if (log := logger(DEBUG)) is not None:
+        fields: dict[str, Any] = {"agent": agent, "exit_code": result.exit_code, "outcome": result.outcome}
+        fields |= {"duration": round(result.duration, 6), **sizes(result)}
+        shown = " ".join(f"{name}={value!r}" for name, value in fields.items())
+        log.debug("command ended: %s", shown, extra={"shellsession": fields})

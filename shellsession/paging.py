@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Generator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from .errors import InvalidRequest
 from .patterns import compiled
@@ -66,7 +66,11 @@ class Piece(NamedTuple):
     size: int
 
 
-Pages = Generator[tuple[int, int], Piece, str]
+T = TypeVar("T")
+Reading = Generator[tuple[int, int], Piece, T]
+Pages = Reading[str]
+# What is done with a stream: ``page``, or ``whole``.
+Read = Callable[[Query], Reading[Any]]
 
 
 def check_chars(max_chars: object) -> None:
@@ -117,7 +121,7 @@ class _Line(NamedTuple):
 def page(query: Query) -> Pages:
     """Return the text for a query. It has at most ``max_chars`` characters, and a mark names the call that goes on."""
     if query.mask is not None:
-        return (yield from _masked(query, query.mask))
+        return page_of(query, (yield from whole(query)))
     if query.bytes is not None:
         return (yield from _bytes(query, *query.bytes))
     first, last = query.lines or (1, None)
@@ -152,21 +156,27 @@ def page(query: Query) -> Pages:
     return _fit(query, shown, piece) or ((yield from _bytes(query, start, None)) if size else "")
 
 
-def _masked(query: Query, mask: Callable[[str], str]) -> Pages:
-    """Return the text for a query about the masked stream: its lines and bytes are those of the text after the mask."""
-    whole = bytearray()
+def whole(query: Query) -> Reading[Piece]:
+    """Return the whole stream, masked: its lines and bytes are those of the text after the mask."""
+    read = bytearray()
     while True:
-        piece = yield len(whole), PIECE
-        whole += piece.data
-        if not piece.data or len(whole) >= piece.kept:
+        piece = yield len(read), PIECE
+        read += piece.data
+        if not piece.data or len(read) >= piece.kept:
             break
-    data = mask(text_of(bytes(whole))).encode("utf-8", "replace")
-    size = len(data) + piece.size - piece.kept
+    data = bytes(read)
+    if query.mask is not None:
+        data = query.mask(text_of(data)).encode("utf-8", "replace")
+    return Piece(piece.id, data, len(data), len(data) + piece.size - piece.kept)
+
+
+def page_of(query: Query, stream: Piece) -> str:
+    """Return the text for a query about a stream that ``whole`` returned."""
     pages = page(query._replace(mask=None))
     begin, most = next(pages)
     try:
         while True:
-            begin, most = pages.send(Piece(piece.id, data[begin : begin + most], len(data), size))
+            begin, most = pages.send(stream._replace(data=stream.data[begin : begin + most]))
     except StopIteration as end:
         text: str = end.value
         return text

@@ -17,7 +17,8 @@ def compiled(name: str, pattern: object, flags: int = 0) -> re.Pattern[str]:
     """
     try:
         found: re.Pattern[str] = re.compile(pattern, flags if isinstance(pattern, str) else 0)  # type: ignore[call-overload]  # a TypeError says what is wrong
-        found.search("")  # raises for a pattern for bytes
+        if not isinstance(found.pattern, str):
+            raise TypeError("it is one for bytes")
     except (re.error, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidRequest(f"{name}: {pattern!r:.100} is not a regular expression for text: {error}") from None
     return found

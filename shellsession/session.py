@@ -23,7 +23,7 @@ from .engine.verbs.expect import expect, late
 from .errors import CLOSED, ENDED, IN_CALLBACK, NOT_YOURS, RESTARTED, NotRunning, SessionBusy
 from .keys import check_keys
 from .models import Request, Result, Stream, to_bytes
-from .paging import Query
+from .paging import Query, Read, page
 from .signatures import Output, Seconds, Text, ThreadSession, check_idle, pattern_of
 
 if TYPE_CHECKING:
@@ -282,8 +282,8 @@ class Session(Base, ThreadSession[Request]):
             return late(pattern, exact)
         return self._do(expect(engine, pattern, until, exact))
 
-    def _page(self, query: Query) -> str:
-        return drive(self._reading(query))
+    def _page(self, query: Query, read: Read = page) -> Any:
+        return drive(self._reading(query, read))
 
     def _close_if_idle(self, idle: float | None) -> None:
         """Close the session if nothing has run in it for ``idle`` seconds. A thread in a verb prevents that at once."""

@@ -30,7 +30,7 @@ from shellsession import (
     aconnect,
     connect,
 )
-from shellsession.contracts import phoenix, spec
+from shellsession.contracts import bashtool, phoenix, spec
 from shellsession.integrations.binding import run_to_end
 from shellsession.integrations.toolbox import PROGRESS, Toolbox
 
@@ -308,3 +308,10 @@ def test_a_wrong_redaction_is_refused_before_anything_runs(wrong: Any, daemon: D
         connect("a", daemon.socket, False, redact=wrong)
     with pytest.raises(InvalidRequest, match=r"^redact"):
         Result(b"", b"", 0, None, "/", 0.1, "exited").for_model(redact=wrong)
+
+
+def test_a_one_shot_tool_goes_around_no_policy_that_one_session_of_agents_has() -> None:
+    with Agents() as agents:
+        agents.session("a1", policy=Policy(deny_commands=["date"]))
+        with pytest.raises(bashtool.ToolError, match="pass the policy to the tool"):
+            bashtool.tool(agents, agent="a1")({"command": "date"})

@@ -35,6 +35,17 @@ def test_each_command_is_observed_once_with_its_secrets_masked(sh: Session) -> N
     assert [result for *_, result in seen] == results
 
 
+def test_an_observer_that_raises_costs_nobody_the_result(sh: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, raised = list[str](), list[str]()
+    monkeypatch.setattr(sys, "excepthook", lambda kind, error, traceback: raised.append(str(error)))
+    target: Any = sh if isinstance(sh, Session) or not hasattr(sh, "_session") else sh._session
+    target._observe(lambda *ended: int(ended[1]))
+    target._observe(lambda *ended: seen.append(ended[1]))
+    assert sh.run("echo yes").stdout == "yes\n"
+    assert seen == ["echo yes"]
+    assert raised == ["invalid literal for int() with base 10: 'echo yes'"]
+
+
 def test_a_session_that_redacts_masks_the_secrets_of_its_environment_too() -> None:
     seen = list[str]()
     with Session(redact=["pin-[0-9]+"], extra_env={"API_TOKEN": "verysecret"}) as sh:

@@ -74,6 +74,13 @@ def test_one_who_obeys_the_marks_sees_all_that_matches(text: str, most: int) -> 
         assert "x" in excerpt
 
 
+def test_the_check_of_a_pattern_searches_nothing() -> None:
+    endless = "(?:(?=)|(?=)){99}(?!)"  # even in an empty text
+    assert query_for("c1", grep=endless).grep == re.compile(endless)
+    with pytest.raises(InvalidRequest, match="is not a regular expression for text: it is one for bytes"):
+        query_for("c1", grep=re.compile(b"x"))
+
+
 def test_many_pages_of_short_lines_are_all_seen() -> None:
     data = "".join(f"line {number}\n" for number in range(20_000)).encode()
     for most in (250, 1000, 30_000):

@@ -51,7 +51,14 @@ _RESERVED: Final = {
     },
     # Of the daemon's clients only the transport knows what carries the bytes.
     "socket": {"daemon.server.service", "engine.bash.shell", "engine.bash.spawn", "engine.io.control_socket"},
-    "subprocess": {"cli.doctor", "cli.prompt", "daemon.client.transport", "daemon.client.via", "engine.bash.watcher"},
+    "subprocess": {
+        "cli.doctor",
+        "cli.prompt",
+        "daemon.client.transport",
+        "daemon.client.via",
+        "engine.bash.watcher",
+        "integrations.search",
+    },
     "prompt_toolkit": {"cli.prompt"},
     "selectors": set[str](),
     "pydantic": {

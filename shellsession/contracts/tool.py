@@ -297,6 +297,15 @@ def _policy_of(where: Any) -> Policy | None:
     return where._options.get("policy") if isinstance(where, Agents | AsyncAgents) else getattr(where, "policy", None)
 
 
+def _refuse_policy(contract: Contract[Any], policy: Policy | None) -> None:
+    """Refuse the policy of a session for a tool that writes words of its own around each command."""
+    if policy is not None and (contract.wraps or not contract.persistent):
+        raise InvalidRequest(
+            "this session's policy would judge the words that the tool writes around each command: pass the policy"
+            " to the tool instead of the session" + ("" if contract.wraps else ", or pass persistent=True")
+        )
+
+
 def _title(command: bytes) -> str:
     line, _, more = command.strip().partition(b"\n")
     shown = line[:_TITLE_MAX].decode("utf-8", "ignore")
@@ -335,11 +344,7 @@ class _Bound(Generic[P]):
             raise InvalidRequest("agent= names one of Agents' sessions; this is a session already")
         if policy is not None and not isinstance(policy, Policy):
             raise InvalidRequest(f"policy is a Policy, not {policy!r}")
-        if (contract.wraps or not contract.persistent) and _policy_of(where) is not None:
-            raise InvalidRequest(
-                "this session's policy would judge the words that the tool writes around each command: pass the policy"
-                " to the tool instead of the session" + ("" if contract.wraps else ", or pass persistent=True")
-            )
+        _refuse_policy(contract, _policy_of(where))
         self.contract, self._where, self._policy = contract, where, policy
         self._agent, self._nonce = _agent_reference(agent), secrets.token_hex(8)
 
@@ -374,7 +379,9 @@ class _Bound(Generic[P]):
             return self._where
         agent = self._live_agent()
         options = self._session_options(self._host() if environ is None else environ)
-        return self._where.session(agent, **options)
+        session = self._where.session(agent, **options)
+        _refuse_policy(self.contract, session.policy)  # the host may have made it with options of its own
+        return session
 
     def _host(self) -> dict[str, str]:
         """The host's present environment; for a session in a sandbox, what that lets through."""

@@ -22,7 +22,7 @@ from ..daemon.client.session import RemoteSession
 from ..engine.io.loop import to_its_end
 from ..errors import IN_CALLBACK, InvalidRequest, NotRunning, SessionBusy, ShellSessionError
 from ..models import Result, State, command_bytes
-from ..paging import Query
+from ..paging import Query, Read
 from ..session import Session
 from ..signatures import Command
 from .threads import until_ended
@@ -58,7 +58,7 @@ class AwaitedSession(Protocol):
     def wait(self) -> Callable[..., Awaitable[Result]]: ...
     @property
     def send(self) -> Callable[..., Awaitable[Result]]: ...
-    def _page(self, query: Query, /) -> Awaitable[str]: ...  # as ``read_output``
+    def _page(self, query: Query, read: Read, /) -> Awaitable[Any]: ...
     def interrupt(self) -> Awaitable[Result]: ...
     def _interrupt(self, command: Any, /) -> Awaitable[Result]: ...  # only that one; raises NotRunning
     def restart(self) -> Awaitable[None]: ...
@@ -129,8 +129,8 @@ class ThreadedSession:
         with suppress(ShellSessionError):
             self._session._interrupt(handed)
 
-    async def _page(self, query: Query) -> str:
-        return await to_its_end(in_own_thread(self._session._page, query))
+    async def _page(self, query: Query, read: Read) -> Any:
+        return await to_its_end(in_own_thread(self._session._page, query, read))
 
     async def interrupt(self) -> Result:
         return await to_its_end(in_own_thread(self._session.interrupt))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from ..contracts.contract import append_line, notice
 from ..errors import InvalidRequest, ShellSessionError
-from ..models import LONGEST, Limits, Result, masked_streams, streams_of
+from ..models import LONGEST, Limits, Result, streams_of
 from ..paging import check_chars
 from ..text import MAX_CHARS, shared
 from .binding import awaited_session
@@ -108,7 +108,7 @@ def _seconds(timeout_ms: object, usual: float) -> float:
 def _output(command: str, result: Result, limit: int, secrets: Secrets | None) -> ShellCommandOutput:
     timed_out = result.outcome in ("timed_out", "idle")
     outcome = ShellCallOutcome(type="timeout") if timed_out else _exited(result.exit_code)
-    streams = streams_of(result) if secrets is None else masked_streams(result, secrets.mask)
+    streams = streams_of(result) if secrets is None else secrets.streams(result)
     why = notice(result, stateful=True)
     stdout, stderr = shared(streams, max(0, limit - len(why) - 1))
     stderr = append_line(stderr, why)

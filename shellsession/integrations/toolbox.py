@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict, get_type_hin
 from pydantic import Field, create_model
 
 from ..async_session import Turns, permitted
+from ..contracts.cancel import in_own_thread
 from ..contracts.contract import BadCall, Input, tool_definition
 from ..daemon.client import admin
 from ..daemon.client.async_session import AsyncRemoteSession
@@ -54,14 +55,14 @@ from ..models import (
     Result,
     Stream,
     check_seconds,
-    masked_streams,
     streams_of,
     to_bytes,
 )
 from ..options import check_policy
-from ..paging import check_chars, query_for
+from ..paging import check_chars, page, query_for, whole
 from ..text import MAX_CHARS, clean, ending, fitted, left_running, report
 from .binding import AwaitedSession, Reopen, awaited_session
+from .search import search
 
 if TYPE_CHECKING:
     from ..engine.verbs.call import Call
@@ -99,7 +100,7 @@ def describe(
     if secrets is None:
         streams = streams_of(result)
     else:
-        streams, notes = masked_streams(result, secrets.mask), [*map(secrets.mask, notes)]
+        streams, notes = secrets.streams(result), [*map(secrets.mask, notes)]
     return report(streams, notes, limit, id=result.id if jobs and result.output_kept else "")
 
 
@@ -449,9 +450,11 @@ class Toolbox:
             query = query_for(id, stream, lines, bytes, grep, self._max_chars)
             while True:
                 secrets = self._session._secrets
-                text = await self._session._page(query if secrets is None else query._replace(mask=secrets.mask))
+                masked = query if secrets is None else query._replace(mask=secrets.mask)
+                found = await self._session._page(masked, page if grep is None else whole)
                 if secrets is self._session._secrets:  # a client of a daemon knows them once it is connected
-                    return text or _NOTHING
+                    break
+            return (found if grep is None else await to_its_end(in_own_thread(search, query, found))) or _NOTHING
         except ShellSessionError as error:
             self._reword(error)
             raise

@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Final
 
-from ..models import Result
+from ..models import Result, Stream, masked_streams
 from ..redact import MASK, Redact, masker
 
 # "1", "root" and "true" are everywhere: masking shorter values would blank out half of every text.
@@ -131,6 +131,10 @@ class Secrets:
         stdout, stdout_cut = self._mask_stream(result.stdout_bytes, result.stdout_omitted, result.stdout_cut)
         stderr, stderr_cut = self._mask_stream(result.stderr_bytes, result.stderr_omitted, result.stderr_cut)
         return replace(result, stdout_bytes=stdout, stderr_bytes=stderr, stdout_cut=stdout_cut, stderr_cut=stderr_cut)
+
+    def streams(self, result: Result) -> tuple[tuple[Stream, bytes, int, int], ...]:
+        """As ``masked_streams``, also for part of a secret at a cut."""
+        return masked_streams(self.mask_result(result), self.mask)
 
     def _mask_stream(self, data: bytes, omitted: int, cut: int) -> tuple[bytes, int]:
         if not omitted:

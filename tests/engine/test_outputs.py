@@ -118,6 +118,16 @@ def test_a_full_directory_is_said_and_hurts_no_command(home: Path, monkeypatch: 
             sh.read_output(result.id)
 
 
+def test_a_file_that_somebody_has_removed_is_not_named(home: Path) -> None:
+    with Session(tty=False) as sh:
+        sh.run("seq 10000")
+        (removed,) = files(home)
+        sh.run("seq 10000")
+        removed.unlink()
+        with pytest.raises(NoSuchOutput, match=r"output 'c1' is not kept .*; kept are: c2;"):
+            sh.read_output("c1")
+
+
 @needs_bwrap
 def test_a_sandbox_does_not_see_them(home: Path) -> None:
     with Session(tty=False, cwd="/", sandbox=Sandbox(write=[str(home)])) as sh:

@@ -11,7 +11,17 @@ from typing import Any
 import pytest
 from system import wait_until
 
-from shellsession import Agents, AsyncSession, InvalidRequest, NotRunning, Session, SessionBusy, ShellSessionError
+from shellsession import (
+    Agents,
+    AsyncSession,
+    InvalidRequest,
+    Limits,
+    NotRunning,
+    Policy,
+    Session,
+    SessionBusy,
+    ShellSessionError,
+)
 from shellsession.integrations.toolbox import PROGRESS, Toolbox, describe
 from shellsession.models import Result
 
@@ -181,6 +191,21 @@ def test_what_is_not_shown_can_be_read() -> None:
     asyncio.run(main())
 
 
+def test_a_pattern_that_backtracks_without_end_holds_up_nobody() -> None:
+    async def main() -> None:
+        async with AsyncSession() as session:
+            tools = Toolbox(session)
+            await tools.bash("printf %040000d 0; echo; echo last")
+            search = asyncio.create_task(tools.call("read_output", {"id": "c1", "grep": "(0+)+$b"}))
+            await tools.bash("true")
+            assert not search.done()
+            with pytest.raises(InvalidRequest, match=r"'\(0\+\)\+\$b' takes too long: simplify the pattern"):
+                await search
+            assert await tools.call("read_output", {"id": "c1", "grep": "^l"}) == "2:last\n"
+
+    asyncio.run(main())
+
+
 def test_wait_returns_once_the_command_has_printed_a_text() -> None:
     async def main() -> None:
         with Session(timeout=20) as threaded:
@@ -212,6 +237,16 @@ def test_a_page_shows_no_secret() -> None:
             assert "1" in await few.read_output("c1", bytes=[4900, None])
 
     asyncio.run(main())
+
+
+def test_what_a_cut_left_of_a_secret_is_masked() -> None:
+    secret = "a-very-long-secret-0123456789"
+    options: Any = {"policy": Policy(mask_secrets=True), "extra_env": {"API_TOKEN": secret}}
+    with Session(limits=Limits(max_output=1600), **options) as sh:
+        result = sh.run("printf %600s; printf $API_TOKEN%.0s {1..400}")
+        assert secret[-8:] in result.stdout
+        said = describe([result], 400, secrets=sh._secrets)
+    assert re.fullmatch(r" +\[\.\.\. .* \.\.\.\]\*+", said)
 
 
 @pytest.mark.parametrize("setting", ["patience", "timeout", "tick"])

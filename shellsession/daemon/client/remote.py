@@ -55,7 +55,7 @@ from ...options import (
     place_of,
     scope_of,
 )
-from ...paging import Piece, Query, page
+from ...paging import Piece, Query, Read, page
 from ...redact import Redact, redact_data, redact_from
 from ...signatures import AnyJob, AnySession, Command, RunOptions, Seconds, fed
 from ..protocol.messages import closed_meanwhile, field, from_part, only_part, to_result
@@ -527,23 +527,22 @@ class Remote(AnySession[PreparedRun]):
 
     # -- the other verbs
 
-    def _page(self, query: Query) -> Any:
-        return self._backend.give(self._read(query))
+    def _page(self, query: Query, read: Read = page) -> Any:
+        return self._backend.give(self._read(query, read))
 
-    async def _read(self, query: Query) -> str:
-        """Return the text of a page. It is searched here: a bad pattern holds up nobody else."""
-        pages, output = page(query), query.id
-        wanted = next(pages)
+    async def _read(self, query: Query, read: Read) -> Any:
+        """Return what ``read`` makes of an output. It is searched here: a bad pattern holds up nobody else."""
+        reading, output = read(query), query.id
+        wanted = next(reading)
         while True:
             begin, size = wanted
             request = self._message("read_output", output=output, stream=query.stream, begin=begin, size=size)
             header, parts = await self._ask(request)
             output, data = field(header, "output", str), only_part(parts)
             try:
-                wanted = pages.send(Piece(output, data, field(header, "kept", int), field(header, "size", int)))
+                wanted = reading.send(Piece(output, data, field(header, "kept", int), field(header, "size", int)))
             except StopIteration as end:
-                text: str = end.value
-                return text
+                return end.value
 
     async def _send_only(self, request: Message) -> None:
         await self._ask(request)

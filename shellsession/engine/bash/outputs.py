@@ -184,6 +184,7 @@ class Outputs:
             if record.id == id or (not id and whole.size):
                 with suppress(OSError):  # it was dropped meanwhile, or somebody has removed the file
                     return Piece(record.id, whole.read(begin, min(size, PIECE)), whole.kept, whole.size)
+                records.remove(record)
                 break
         known = ", ".join(record.id for record in records[-_SHOWN:]) or "none"
         asked = f"output {id!r:.40} is not kept (it has expired, or never was)" if id else f"no {stream} is kept"
