@@ -1,6 +1,7 @@
 """Reports what a session does to ``logging`` and to observers of its commands.
 
-Law: neither ever gets the output of a command. Only observers get its text, with the environment's secrets masked.
+Law: neither ever gets the output of a caller's command. Only observers get its text, with the environment's secrets
+masked.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from .errors import InvalidRequest
 from .patterns import compiled
-from .text import MAX_CHARS, call_for, grouped, text_of, unfinished
+from .text import MAX_CHARS, call_for, grouped, text_of
 
 Range = tuple[int, int | None]
 # The most bytes that are requested at a time.
@@ -274,8 +274,7 @@ def _byte_mark(query: Query, piece: Piece, first: int, end: int | None) -> str:
 
 def _first(data: bytes, room: int) -> bytes:
     """Return the bytes of the first characters that fit into the room."""
-    whole = data[: len(data) - len(unfinished(data))]
-    return whole.decode("utf-8", "surrogateescape")[: max(0, room)].encode("utf-8", "surrogateescape")
+    return data.decode("utf-8", "surrogateescape")[: max(0, room)].encode("utf-8", "surrogateescape")
 
 
 def _lost(piece: Piece) -> str:

@@ -22,6 +22,7 @@ from shellsession import (
     AsyncSession,
     CommandTimeout,
     InvalidRequest,
+    Limits,
     Policy,
     PolicyRefused,
     Result,
@@ -30,6 +31,7 @@ from shellsession import (
     connect,
 )
 from shellsession.contracts import bashtool, phoenix, spec
+from shellsession.integrations.binding import run_to_end
 from shellsession.integrations.toolbox import PROGRESS, Toolbox
 
 sh = kinds.sh
@@ -110,6 +112,8 @@ def test_nothing_beside_the_output_shows_a_secret(sh: Session, caplog: pytest.Lo
 def test_the_limits_of_the_policy_hold() -> None:
     with Session(policy=Policy(max_timeout=0.1)) as sh, pytest.raises(CommandTimeout):
         sh.run("sleep 100", timeout=None, check=True)
+    with Session(policy=Policy(max_timeout=0.1)) as sh:
+        assert sh.run("sleep 100", timeout=9, on_timeout="yield").runs_on
 
 
 def test_a_second_client_cannot_go_around_the_policy(daemon: Daemon) -> None:
@@ -126,6 +130,13 @@ def test_a_second_client_cannot_go_around_the_policy(daemon: Daemon) -> None:
         first.close()
     with pytest.raises(InvalidRequest, match="confirm= is a function of this process"):
         connect("a", daemon.socket, False, policy=Policy(confirm=lambda *_: True))
+
+
+def test_other_options_of_a_later_client_change_nothing(daemon: Daemon) -> None:
+    with connect("a", daemon.socket, False, cwd="/tmp") as first:
+        with connect("a", daemon.socket, False, cwd="/usr", extra_env={"LATE": "1"}, limits=Limits(2)) as second:
+            assert second.run("echo $PWD ${LATE-none}").stdout == "/tmp none\n"
+        first.close()
 
 
 def test_a_session_without_a_policy_gets_none_later(daemon: Daemon) -> None:
@@ -212,11 +223,22 @@ def test_a_toolbox_masks_what_its_session_redacts(daemon: Daemon, kind: str) -> 
                 await masked(session)
             return
         async with aconnect("a", daemon.socket, False, redact=True) as first:
+            await first.run(f"echo {_TOKEN}")
+            with connect("a", daemon.socket, False) as late:
+                assert await Toolbox(late).read_output("c1") == "***\n"
             async with aconnect("a", daemon.socket, False) as second:
                 await masked(second)
             await first.close()
 
     asyncio.run(main())
+
+
+def test_tools_mask_the_secrets_of_a_policy(daemon: Daemon) -> None:
+    policy = Policy(secrets=["hunter2"])
+    with Session(policy=policy) as sh, connect("a", daemon.socket, False, policy=policy) as remote:
+        for one in (sh, remote):
+            assert run_to_end(Toolbox(one).bash("echo hunter2")) == "***"
+        remote.close()
 
 
 def test_the_audit_log_redacts(daemon: Daemon) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
@@ -13,7 +14,7 @@ import kinds
 import pytest
 from system import is_alive, unique_seconds, wait_until, with_argument
 
-from shellsession import InvalidRequest, NotRunning, Session, connect
+from shellsession import AsyncSession, InvalidRequest, NotRunning, Session, connect
 
 sh = kinds.sh
 
@@ -81,6 +82,7 @@ def test_threads_that_ask_at_the_same_time_all_get_the_exit_status(sh: Session, 
 
 
 def test_while_a_command_runs_the_exit_status_waits(sh: Session, place: Path) -> None:
+    sh.run("set -e")  # nor does the question end the shell
     sh.run(_GO)
     sh.run("touch go; sleep 1000", timeout=0.1, on_timeout="yield")
     (job,) = sh.jobs()
@@ -106,8 +108,8 @@ def test_a_job_is_waited_for_until_it_prints(sh: Session, place: Path) -> None:
 
 
 def test_what_it_printed_before_its_call_returned_counts(sh: Session) -> None:
-    sh.run("echo Ready; sleep 1000 &")
-    assert sh.jobs()[0].wait(10, until="Ready")
+    sh.run("echo starting; echo Ready; sleep 1000 &")
+    assert sh.jobs()[0].wait(10, until="^Ready$")
 
 
 def test_a_callback_gets_the_job_once_it_ends(sh: Session, place: Path) -> None:
@@ -132,6 +134,21 @@ def test_a_callback_gets_the_job_once_it_ends(sh: Session, place: Path) -> None:
     assert seen == ["j1", "j2"]
 
 
+def test_a_callback_of_asyncio_may_be_a_coroutine_function() -> None:
+    async def main() -> None:
+        ended = asyncio.Event()
+
+        async def note(_: object) -> None:
+            ended.set()
+
+        async with AsyncSession() as sh:
+            await sh.run("sleep 0.05 &")
+            sh.jobs()[0].on_end(note)
+            await asyncio.wait_for(ended.wait(), 10)
+
+    asyncio.run(main())
+
+
 def test_a_released_job_outlives_its_session(sh: Session, seconds: str) -> None:
     sh.run(_SERVER.format(seconds))
     sh.run("sleep 1000 &")
@@ -140,7 +157,7 @@ def test_a_released_job_outlives_its_session(sh: Session, seconds: str) -> None:
     assert ([job.id for job in sh.jobs()], [job.id for job in sh.jobs(released=True)]) == (["j2"], ["j1"])
     sh.run("sleep 1000", timeout=0.05)  # its end kills nothing of another call
     sh.restart()
-    assert (other.running, server.running) == (False, True)
+    assert (other.running, other.exit_code, server.running) == (False, None, True)
     assert sh.jobs(released=True)[0].kill() == server.pids
     assert server.wait(10)
 

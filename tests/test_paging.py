@@ -13,14 +13,14 @@ from shellsession.models import exited
 from shellsession.paging import Piece, page, query_for
 
 
-def read(data: bytes, **arguments: Any) -> str:
-    """What a session would return that keeps this stream."""
+def read(data: bytes, more: int = 0, **arguments: Any) -> str:
+    """What a session would return that keeps this stream. ``more``: how many bytes it has not kept."""
     pages = page(query_for("c1", **arguments))
     begin, size = next(pages)
     try:
         while True:
             assert size <= paging.PIECE
-            begin, size = pages.send(Piece("c1", data[begin : begin + size], len(data), len(data)))
+            begin, size = pages.send(Piece("c1", data[begin : begin + size], len(data), len(data) + more))
     except StopIteration as end:
         return str(end.value)
 
@@ -118,6 +118,13 @@ def test_a_pattern_that_is_too_long_for_a_mark_is_not_repeated() -> None:
     assert len(pages(data * 30, 250, grep="x|" * 200 + "x")) == 10
 
 
+def test_the_marks_of_all_pages_have_one_form() -> None:
+    """Also where the number of the next line has more digits."""
+    for size in range(20):
+        shown = [read(b"x\n" * 1200, grep="x" + "|" * size, lines=(n, None), max_chars=250) for n in (1, 990)]
+        assert len({"the same call" in one for one in shown}) == 1
+
+
 def test_a_mask_comes_before_all_else() -> None:
     """Neither a pattern nor a part of a line, or of the bytes, reveals what is masked."""
     data = b"a\nkey=(1234\n5678) end\n" + b"-" * 500 + b"(1234\n5678)" + b"-" * 500
@@ -130,6 +137,9 @@ def test_a_mask_comes_before_all_else() -> None:
     assert "".join(pages(hide(data.decode()).encode(), 250, lines=(1, None))) == hide(data.decode())
     assert "".join(pages(data, 250, mask=hide, lines=(2, None))) == "key=*** end\n" + "-" * 500 + "***" + "-" * 500
     assert read(data, bytes=(2, 9), mask=hide) == "key=***"
+    assert read(data[:17], 9, lines=(2, None), mask=hide) == (
+        "key=***[... this is the end of what was kept: the first 9 of 18 bytes ...]"
+    )
 
 
 @pytest.mark.parametrize("few", [0, 5, paging.LEAST_CHARS - 1, True, "x"])

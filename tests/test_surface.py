@@ -9,8 +9,9 @@ from typing import Any, Final, cast
 
 import kinds
 import pytest
+from system import wait_until
 
-from shellsession import TTY, AsyncSession, InvalidRequest, Result, Session, aconnect, connect
+from shellsession import TTY, Agents, AsyncSession, InvalidRequest, Result, Session, aconnect, connect
 from shellsession.engine.verbs import engine
 
 sh = kinds.sh
@@ -26,9 +27,10 @@ _STATE: Final = "pwd; declare -p PWD OLDPWD PLAIN SENT NUMBER LIST NAMED NONE RE
 
 def test_a_directory_and_variables_for_one_command(sh: Session, place: Path) -> None:
     (place / "sub dir").mkdir()
+    (place / "other/sub dir").mkdir(parents=True)
     sh.run(
         "PLAIN=$'a\\001\\177\\377\\n\\n'; export SENT=s; declare -i NUMBER=5; LIST=(1 '2 3'); declare -x NAMED; "
-        "declare -n REF=TARGET; TARGET=t; cd ."
+        "declare -n REF=TARGET; TARGET=t; cd .; CDPATH=$PWD/other"
     )
     before = sh.run(_STATE)
     inside = 'pwd; printf %s "$PLAIN" "$NUMBER" "$LIST"; printenv NONE; cd /; SENT=other; export NONE=; KEPT=kept'
@@ -36,6 +38,8 @@ def test_a_directory_and_variables_for_one_command(sh: Session, place: Path) -> 
     result = sh.run(inside, cwd="sub dir", env=env)
     assert result.stdout_bytes == f"{place}/sub dir\n{_BYTES}x ylsent\n".encode("utf-8", "surrogateescape")
     assert (result.exit_code, result.cwd) == (0, str(place))
+    assert sh.run(_STATE).stdout == before.stdout
+    assert sh.run("unset NONE; declare -n NONE=KEPT", env={"NONE": "x"}).ok
     assert sh.run(_STATE).stdout == before.stdout
     assert sh.run("echo $KEPT").stdout == "kept\n"
     *_, last = sh.stream("pwd; echo $SENT; (exit 3)", cwd=Path("/"), env={"SENT": "x" * 10**6}, isolated=True)
@@ -66,6 +70,8 @@ def test_a_command_does_not_run_without_them(sh: Session, place: Path) -> None:
     assert sh.run("echo $OTHER $FIXED; pwd").stdout == f"before 1\n{place}\n"
     kept = sh.run("readonly OTHER", env={"OTHER": "x"})
     assert (kept.exit_code, "OTHER: cannot unset: readonly variable" in kept.reason) == (0, True)
+    sh.run("mkdir gone; cd gone")
+    assert "could not be undone: cd: " in sh.run("rmdir ../gone; rmdir gone", cwd="..").reason
 
 
 @pytest.mark.parametrize(
@@ -139,6 +145,12 @@ def test_the_last_commands_of_a_session(kind: str, end: str, request: pytest.Fix
         assert sh.state == ("closed" if end == "close" else "idle")
 
 
+def test_a_session_that_expires_runs_its_last_commands(place: Path) -> None:
+    with Agents(cwd=place, idle_ttl=0.05, shutdown=["touch last"]) as agents:
+        agents.run("a1", "true")
+        wait_until(lambda: (place / "last").exists(), "the last command")
+
+
 def test_last_commands_that_fail_are_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(engine, "_SHUTDOWN", SOON)
     for last in (["(exit 3)", "true", "sleep 100", "never"], ["exit", "never"]):
@@ -155,7 +167,8 @@ def test_last_commands_that_fail_are_logged(monkeypatch: pytest.MonkeyPatch, cap
 def test_a_wait_ends_when_the_output_matches(sh: Session, place: Path) -> None:
     (place / "go").write_text("")
     serve = (
-        "echo starting; echo 'Ready on port' 80; while [ ! -s go ]; do sleep 0.01; done; echo Rebuilt é >&2; sleep 100"
+        "echo starting; echo 'Ready on port' 80; while [ ! -s go ]; do sleep 0.01; done; "
+        "echo ééééRebuilt é >&2; sleep 100"
     )
     first = sh.run(serve, tty=False, timeout=SOON, on_timeout="yield")
     # It may have been printed before the wait, and is not found twice.
@@ -167,7 +180,8 @@ def test_a_wait_ends_when_the_output_matches(sh: Session, place: Path) -> None:
     assert sh.wait(idle_timeout=SOON, until="Ready").outcome == "idle"
     (place / "go").write_text("go")
     rebuilt = sh.wait(until="Rebuilt [é]")
-    assert (rebuilt.outcome, rebuilt.stderr) == ("running", "Rebuilt é\n")
+    assert (rebuilt.outcome, rebuilt.stderr) == ("running", "ééééRebuilt é\n")
+    assert sh.wait(0.05, until="t é").reason == "the time limit passed"
     for wrong in ("(", b"x", 1):
         with pytest.raises(InvalidRequest, match="until"):
             sh.wait(until=cast(str, wrong))
@@ -190,7 +204,7 @@ def test_silence_has_its_limit_for_one_wait(sh: Session) -> None:
 _SHOW_KEYS: Final = r"""
 import os, sys, termios, tty
 tty.setraw(0)
-for switch in ("l", "h"):
+for switch in ("l", "h", "h\x1b[?1l"):
     os.write(1, f"\x1b[?1{switch}keys? ".encode())
     os.write(1, repr(os.read(0, 100)).encode())
 """
@@ -198,11 +212,12 @@ for switch in ("l", "h"):
 
 def test_keys_by_name(sh: Session) -> None:
     assert sh.run(["python3", "-c", _SHOW_KEYS], stdin=TTY).question == "keys?"
-    again = sh.send("a", keys=["Up", "Tab", "C-c", "M-x", "F5", "DC", "é"])
-    typed = b"a\x1b[A\t\x03\x1bx\x1b[15~\x1b[3~\xc3\xa9"
+    again = sh.send("a", keys=["Up", "Tab", "C-c", "M-x", "F1", "F5", "DC", "é"])
+    typed = b"a\x1b[A\t\x03\x1bx\x1bOP\x1b[15~\x1b[3~\xc3\xa9"
     assert repr(typed) in again.stdout
     assert (again.outcome, again.question.endswith("keys?")) == ("input", True)
     assert repr(b"\x1bOA\x1bOH\r") in sh.send(keys=["Up", "Home", "Enter"]).stdout
+    assert repr(b"\x1b[A\x7f\0") in sh.send(keys=["Up", "C-?", "C-Space"]).stdout
     assert sh.run("read -p 'Go on? ' x; echo $?", stdin=TTY).question == "Go on?"
     for wrong in (["Upp"], "C-c", [1], ["C-"]):
         with pytest.raises(InvalidRequest, match=r"C-x, M-x .*Up, Down, .*F12"):

@@ -60,6 +60,11 @@ def test_other_options_than_those_of_an_open_session_are_refused(
     assert cli(daemon.socket, "run", "-s", agent, "--cwd", "/tmp/.", "pwd").stdout == b"/tmp\n"
 
 
+def test_a_tilde_is_the_home_of_the_caller(daemon: Daemon, agent: str) -> None:
+    words = ("run", "-s", agent, "--cwd", "~/bin/..", "--", "cd . && pwd -P")
+    assert cli(daemon.socket, *words, env={"HOME": "/usr"}).stdout == b"/usr\n"
+
+
 def test_flags_of_a_sandbox_need_one(daemon: Daemon, agent: str) -> None:
     for flags in (["--network"], ["--cpu", "0"], ["--pass-env", "A"], ["--missing-ok"]):
         done = cli(daemon.socket, "run", "-s", agent, *flags, "--", "true")

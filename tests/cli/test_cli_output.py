@@ -38,8 +38,10 @@ def test_what_a_command_printed_is_shown_in_parts(daemon: Daemon, agent: str) ->
 
 
 def test_a_search_goes_on_with_the_words_of_the_mark(daemon: Daemon, agent: str) -> None:
-    cli(daemon.socket, "run", "-s", agent, "--", "seq 5000")
-    done = cli(daemon.socket, "output", agent, "--grep", "9 ?[0-4]$", "--max-chars", "1000").stdout.decode()
+    cli(daemon.socket, "run", "-s", agent, "--", "seq 5000 >&2")
+    done = cli(
+        daemon.socket, "output", agent, "--stream", "stderr", "--grep", "9 ?[0-4]$", "--max-chars", "1000"
+    ).stdout.decode()
     again = done.partition("[... ")[2].partition("; ")[2].removesuffix(" shows the next ...]\n")
     assert "--grep '9 ?[0-4]$'" in again
     shown = cli(daemon.socket, *shlex.split(again)[1:]).stdout.decode()

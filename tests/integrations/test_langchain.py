@@ -17,7 +17,7 @@ from system import unique_seconds, wait_until, with_argument
 
 from shellsession import Agents, AsyncAgents, Session
 from shellsession.contracts import langchain, phoenix, spec, strands
-from shellsession.integrations.langchain import bash_tool, structured_tool
+from shellsession.integrations.langchain import bash_tool, structured_tool, tools
 
 
 def work(tool: Any, *script: Any, awaited: bool = False) -> tuple[list[Any], Scripted]:
@@ -66,6 +66,13 @@ def test_the_agent_recovers_from_an_error() -> None:
 def test_a_wrong_call_is_reported_to_the_model(arguments: dict[str, object], said: str, awaited: bool) -> None:
     messages, _ = work(bash_tool(), runs(arguments), says("sorry"), awaited=awaited)
     assert results(messages) == [(f"Invalid input: {said}", "error")]
+
+
+def test_a_wrong_call_of_the_seven_tools_is_reported_to_the_model() -> None:
+    with Session() as session:
+        bash = next(one for one in tools(session) if one.name == "bash")
+        told = bash.invoke({"type": "tool_call", "id": "1", "name": "bash", "args": {"cmd": "ls"}})
+        assert (told.status, told.content[:19]) == ("error", "command: is missing")
 
 
 def test_a_timeout_is_reported_to_the_model(monkeypatch: pytest.MonkeyPatch) -> None:

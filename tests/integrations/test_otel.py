@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from shellsession import Agents, InvalidRequest
+from shellsession import Agents, InvalidRequest, Limits, Session
 from shellsession.integrations import otel
 
 
@@ -50,6 +50,17 @@ def test_each_command_of_all_agents_is_a_span(provider: TracerProvider, exporter
     assert (first.status.status_code, second.status.status_code) == (StatusCode.UNSET, StatusCode.ERROR)
     assert (second.status.description, second.attributes["shellsession.agent"]) == ("exit status 3", "a2")
     assert "verysecret" not in first.to_json()
+
+
+def test_a_span_has_the_signal_and_counts_omitted_output(
+    provider: TracerProvider, exporter: InMemorySpanExporter
+) -> None:
+    with Session(limits=Limits(10)) as session:
+        otel.instrument(session, provider)
+        session.run("seq 100; seq 100 >&2; kill -9 $$")
+    (span,) = exporter.get_finished_spans()
+    found = [span.attributes[f"shellsession.{name}"] for name in ("signal", "stdout_bytes", "stderr_bytes")]
+    assert found == [9, 292, 292]
 
 
 def test_what_is_no_session_is_refused() -> None:

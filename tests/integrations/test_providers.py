@@ -255,6 +255,14 @@ def test_openai_shell_output_has_both_ends_and_says_what_is_missing() -> None:
     asyncio.run(main())
 
 
+def test_openai_shell_calls_show_no_secret() -> None:
+    async def main() -> None:
+        async with AsyncSession(redact=["PIN-[0-9]"]) as session:
+            assert (await shell(session, "echo PIN-1")).output[0].stdout == "***\n"
+
+    asyncio.run(main())
+
+
 def test_pydantic_ai_toolset_in_a_run() -> None:
     calls = [
         ("bash", {"command": "cd /; false"}),

@@ -14,8 +14,8 @@ from scripted_strands import Said, Scripted
 from strands import Agent
 from system import is_alive, unique_seconds, wait_until, with_argument
 
-from shellsession import Agents
-from shellsession.integrations.strands import bash, make_bash
+from shellsession import Agents, AsyncSession
+from shellsession.integrations.strands import bash, make_bash, tools
 
 
 def execute(command: str, **fields: object) -> dict[str, Any]:
@@ -144,5 +144,20 @@ def test_a_cancelled_call_ends_its_command(way: str) -> None:
         assert with_argument(seconds) == []
         found = await asyncio.to_thread(lambda: agent.tool.bash(mode="execute", command="echo $X"))
         assert found["content"] == [{"text": output("kept")[0]}]
+
+    asyncio.run(main())
+
+
+def test_cancelling_the_agent_ends_the_command_of_the_seven_tools() -> None:
+    async def main() -> None:
+        seconds = unique_seconds()
+        async with AsyncSession() as session:
+            model = Scripted({"command": f"sleep {seconds}"}, "done")
+            agent = Agent(model=model, tools=tools(session), callback_handler=None)
+            task = asyncio.create_task(agent.invoke_async("go"))
+            await asyncio.to_thread(wait_until, lambda: with_argument(seconds), "the command's start")
+            agent.cancel()
+            assert (await asyncio.wait_for(task, 10)).stop_reason == "cancelled"
+            assert with_argument(seconds) == []
 
     asyncio.run(main())

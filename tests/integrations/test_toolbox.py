@@ -56,6 +56,23 @@ def test_a_model_types_keys() -> None:
     asyncio.run(main())
 
 
+def test_a_session_for_threads_gets_keys_and_ends_what_a_cancelled_call_waits_for() -> None:
+    async def main() -> None:
+        with Session() as session:
+            tools = Toolbox(session, patience=0.2)
+            await tools.bash("cat; sleep 1000", interactive=True)
+            assert "still running" in await tools.send("a", keys=["Enter", "C-d"])
+            tools._patience = tools._tick = 1000
+            call = asyncio.ensure_future(tools.wait())
+            await asyncio.to_thread(wait_until, session._is_in_use, "the wait")
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.wait_for(asyncio.shield(call), 10)
+            assert session.state == "idle"
+
+    asyncio.run(main())
+
+
 def test_a_call_that_is_refused_leaves_the_time_limit() -> None:
     async def story(session: AsyncSession, tools: Toolbox) -> None:
         with pytest.raises(SessionBusy):
@@ -144,7 +161,7 @@ def test_one_job_is_shown_waited_for_and_killed(tmp_path: Path) -> None:
             await tools.bash("sleep 1000 &")
             assert "[it has not printed 'Ready (80)']" in await tools.jobs("j1", until="Ready (80)", seconds=0.01)
             (tmp_path / "go").touch()
-            assert "]\nReady (80)" in await tools.jobs("j1", until="Ready (80)")
+            assert (await tools.jobs("j1", until="Ready (80)")).endswith("]\nReady (80)")
             assert re.match(r"\[j1, ended, exit status 3: process \d+: .*\]\nReady", await tools.jobs("j1", seconds=9))
             assert "[j2, ended, exit status 137: " in await tools.jobs("j2", kill=True)
             assert (await tools.jobs()).count("[j") == 2
