@@ -138,7 +138,7 @@ def test_a_mask_comes_before_all_else() -> None:
     assert "".join(pages(data, 250, mask=hide, lines=(2, None))) == "key=*** end\n" + "-" * 500 + "***" + "-" * 500
     assert read(data, bytes=(2, 9), mask=hide) == "key=***"
     assert read(data[:17], 9, lines=(2, None), mask=hide) == (
-        "key=***[... this is the end of what was kept: the first 9 of 18 bytes ...]"
+        "key=***[... the kept part ends here: the first 9 of 18 bytes ...]"
     )
 
 
