@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from daemons import Daemon, stopped
+from forks import in_child
 from gates import Gate
 from system import PATIENCE, wait_until
 
@@ -100,6 +101,26 @@ def test_one_bridge_serves_all_sessions_and_ends_with_the_last(there: Connect) -
         results = [*threads.map(lambda one: one.run("echo $$").stdout, sessions)]
     assert len(set(results)) == 5
     assert len(bridges()) == 1
+
+
+def test_a_child_closes_only_what_is_the_bridges(there: Connect) -> None:
+    """The descriptors of a bridge that has ended may have other owners now."""
+    there("before").close()
+    wait_until(lambda: not bridges(), "the end of the bridge")
+    others = [os.dup(0) for _ in range(20)]
+    try:
+        in_child(lambda: [os.fstat(fd) for fd in others])
+    finally:
+        for fd in others:
+            os.close(fd)
+    session = there()
+    (bridge,) = (one for one in client._running.bridges.values() if not one.ended)
+
+    def look() -> None:
+        assert not any(os.path.exists(f"/proc/self/fd/{fd}") for fd in (bridge.source, bridge.sink))
+
+    in_child(look)
+    assert session.run("echo on").stdout == "on\n"
 
 
 def test_a_pipe_that_breaks_costs_nothing(there: Connect, gate: Gate, place: Path) -> None:

@@ -75,13 +75,18 @@ class _Bridge(Mux):
         try:
             # A session of its own: Ctrl-C at our terminal must not reach it.
             self.process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+                command,
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
             )
         except OSError as error:
             raise DaemonUnavailable(f"`{self._place}` could not be started: {error.strerror}") from error
         pipes = self.process.stdin, self.process.stdout, self.process.stderr
-        self._pipes = [pipe for pipe in pipes if pipe is not None]  # all three
-        into, out_of, self._errors_end = (pipe.fileno() for pipe in self._pipes)
+        self.pipes = [pipe for pipe in pipes if pipe is not None]  # all three
+        into, out_of, self._errors_end = (pipe.fileno() for pipe in self.pipes)
         super().__init__(out_of, into)
         os.set_blocking(self._errors_end, False)
         self.epoll.register(self._errors_end, 1)
@@ -268,7 +273,7 @@ class _Bridge(Mux):
         for _, _, answer, end in asked:
             self._answers[-len(self._answers) - 1] = answer, end
         self.close()
-        for pipe in self._pipes:
+        for pipe in self.pipes:
             with suppress(OSError):
                 pipe.close()
         os.close(self._wake)
@@ -295,11 +300,11 @@ _running = _Running()
 
 
 def _forget() -> None:
-    """In a forked child: its parent's pipes are not its own."""
+    """In a forked child: its parent's pipes are not its own. Those of a bridge that has ended are closed already."""
     global _running
     for bridge in _running.bridges.values():
-        for fd in (bridge.source, bridge.sink):
-            os.close(fd)
+        for pipe in bridge.pipes:
+            pipe.close()
     _running = _Running()
 
 
