@@ -106,7 +106,7 @@ def test_a_long_command_is_handed_back_in_time_and_goes_on(tmp_path: Path) -> No
         assert not failed
         text, failed = await talk.call("bash", command="echo too early")
         assert failed
-        assert "still runs" in text
+        assert "still running" in text
         with fifo.open("w") as pipe:
             pipe.write("released\n")
         assert await talk.call("wait") == ("released", False)
