@@ -60,6 +60,7 @@ from ..models import (
 )
 from ..options import check_policy
 from ..paging import check_chars, page, query_for, whole
+from ..signatures import explained
 from ..text import MAX_CHARS, clean, ending, fitted, left_running, report
 from .binding import AwaitedSession, Reopen, awaited_session
 from .search import search
@@ -267,6 +268,7 @@ class Toolbox:
 
     VERBS: Final = ("bash", "send", "wait", "interrupt", "restart", "jobs", "read_output")
 
+    @explained
     def __init__(
         self,
         where: Any,
