@@ -188,7 +188,7 @@ def test_other_type_errors_name_what_was_called(sh: Session) -> None:
         sh.run("true", 5)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"'max_chars': its options are command, timeout, .*, check$"):
         sh.run("true", max_chars=5)  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="^mine: "):
+    with pytest.raises(TypeError, match=r"^mine: "):
         sh.run("echo", on_output=broken)
 
 
