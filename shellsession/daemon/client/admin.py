@@ -60,6 +60,14 @@ def stats(socket: Place = None) -> dict[str, Any]:
     return dict(field(_ask(socket, "stats").header, "value", dict))
 
 
+def renew(socket: Place = None) -> None:
+    """Renew the daemon's lease. Raises InvalidRequest if it has none, and DaemonUnavailable if it is over.
+
+    It counts anew when the request arrives, so its owner counts from before the call.
+    """
+    _ask(socket, "renew")
+
+
 def jobs(
     agent: str, socket: Place = None, output: bool = False, transport: Transport | None = None
 ) -> list[dict[str, Any]]:

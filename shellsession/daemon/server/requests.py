@@ -326,6 +326,12 @@ class Stats(Request):
     verb: Literal["stats"]
 
 
+class Renew(Request):
+    """Renew the daemon's lease (see ``Lease``)."""
+
+    verb: Literal["renew"]
+
+
 class Shutdown(Request):
     """End the daemon."""
 
