@@ -119,7 +119,7 @@ def test_a_child_closes_only_what_is_the_bridges(there: Connect) -> None:
     (bridge,) = (one for one in client._running.bridges.values() if not one.ended)
 
     def look() -> None:
-        assert not any(os.path.exists(f"/proc/self/fd/{fd}") for fd in (bridge.source, bridge.sink))
+        assert not any(os.path.exists(f"/proc/self/fd/{fd}") for fd in (bridge.pipe.source, bridge.pipe.sink))
 
     in_child(look)
     assert session.run("echo on").stdout == "on\n"
