@@ -327,9 +327,10 @@ class Stats(Request):
 
 
 class Renew(Request):
-    """Renew the daemon's lease (see ``Lease``)."""
+    """Renew the daemon's lease (see ``Lease``). ``at``: it counts from that moment, not from now."""
 
     verb: Literal["renew"]
+    at: float | None = None
 
 
 class Shutdown(Request):

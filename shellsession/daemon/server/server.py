@@ -58,10 +58,12 @@ class Lease:
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self.renew()
+        self._until = _time_passed() + seconds
 
-    def renew(self) -> None:
-        self._until = _time_passed() + self.seconds
+    def renew(self, at: float | None = None) -> None:
+        """Count from ``at`` (CLOCK_BOOTTIME), or from now. An earlier moment than that of the last call is ignored."""
+        now = _time_passed()
+        self._until = max(self._until, (now if at is None else min(at, now)) + self.seconds)
 
     @property
     def left(self) -> float:
@@ -389,10 +391,10 @@ async def _stats(server: Server, _: Incoming) -> Answer:
     return Answer({"value": server.stats()})
 
 
-async def _renew(server: Server, _: Incoming) -> Answer:
+async def _renew(server: Server, incoming: Incoming) -> Answer:
     if server.lease is None:
         raise InvalidRequest("this daemon has no lease to renew: it was started without `serve --lease`")
-    server.lease.renew()
+    server.lease.renew(incoming.request.at)
     return Answer({"value": None})
 
 
