@@ -129,6 +129,12 @@ class AnySession(Generic[R]):
 
     _gentle: OnTimeout  # the ``on_timeout`` of a command that cannot be handed back at its time limit
 
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "a session cannot be pickled, as its shell belongs to this machine: pickle its results, or use connect()"
+            " with the agent's name in the other process"
+        )
+
     def _request(self, command: Command, given: RunOptions) -> R:
         """Return the request for ``run``, with the session's own value for each option that is not given.
 

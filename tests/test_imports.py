@@ -19,7 +19,7 @@ trees = sources.trees
 _LAW: Final = """
 errors, text < patterns < paging, redact < models < sandbox, signatures, policy, keys < observe, options
 < engine.wire, engine.kernel < engine.io < engine.bash < engine.verbs < base < session, async_session < agents
-< daemon.protocol < daemon.client, daemon.server < contracts < integrations < cli < __main__
+< daemon.protocol < daemon.client, daemon.server < contracts, cluster < integrations < cli < __main__
 """
 _LEVEL: Final = {room.strip(): level for level, row in enumerate(_LAW.split("<")) for room in row.split(",")}
 

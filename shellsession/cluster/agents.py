@@ -13,15 +13,15 @@ from __future__ import annotations
 import asyncio
 import secrets
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, Self, TypeVar, Unpack
 
 from ..agents import AgentInfo
 from ..daemon.client import admin
-from ..daemon.client.async_session import AsyncRemoteSession, Loop
-from ..daemon.client.exchange import Backend
-from ..daemon.client.link import Pool
+from ..daemon.client.async_session import AsyncRemoteSession
+from ..daemon.client.link import Link, Pool
 from ..daemon.client.pipe import PipeChannel
 from ..daemon.client.remote import Remote, check_elsewhere, opening
 from ..daemon.client.session import RemoteSession
@@ -150,11 +150,39 @@ class _Cluster:
         ray.kill(self.directory)
 
 
+class _Pool(Pool):
+    """The idle connections to all nodes. The sessions share them: a driver has thousands of sessions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._of: dict[str, list[Link]] = {}
+
+    def take(self, incarnation: str = "") -> Link | None:
+        super().take()  # in a forked child, forgets those of its parent
+        idle = self._of.get(incarnation, [])
+        with suppress(IndexError):  # another thread may take the last one
+            while (link := idle.pop()).closed:
+                pass
+            return link
+        return None
+
+    def give_back(self, link: Link) -> None:
+        idle = self._of.setdefault(link.incarnation, [])
+        if len(idle) < _CONNECTIONS:
+            idle.append(link)
+        else:
+            link.close()
+
+    def close(self) -> None:
+        for idle in [*self._of.values()]:
+            while idle:
+                idle.pop().close()
+
+
 class _RayAgents(Generic[S]):
     """The common base class of RayAgents and AsyncRayAgents."""
 
     _kind: type[S]
-    _backend_class: type[Backend]
 
     def __init__(
         self,
@@ -194,7 +222,7 @@ class _RayAgents(Generic[S]):
         self._lasts = lifetime == "detached"
         name = f"shellsession-{secrets.token_hex(8)}" if name is None else name
         serve = ["--max-sessions", str(per_node), "--idle-ttl", f"{idle_ttl or 0:g}"]
-        actor = ray.remote(Directory).options(  # type: ignore[attr-defined]
+        actor = ray.remote(Directory).options(
             name=name,
             namespace=NAMESPACE,
             get_if_exists=True,
@@ -207,7 +235,7 @@ class _RayAgents(Generic[S]):
         )
         self._cluster = _Cluster(actor.remote(name, max_sessions, per_node, resources or {}, lease, serve))
         self._sessions: dict[str, S] = {}
-        self._backend = self._backend_class()
+        self._pool = _Pool()
         self._lock = threading.Lock()
         self._closed = False
 
@@ -226,13 +254,8 @@ class _RayAgents(Generic[S]):
                 check_elsewhere(options)
                 fields = {**self._opening, **opening(inherited={}, **options)} if options else self._opening
                 transport = _AgentTransport(self._cluster, agent)
-                session = self._sessions[agent] = self._kind(agent, transport, True, fields)
+                session = self._sessions[agent] = self._kind(agent, transport, True, fields, self._pool)
             return session
-
-    def _attempts(self, agent: str) -> Iterator[S]:
-        """The agent's session, and a new one as long as that turns out to be closed (and nothing was run)."""
-        while True:
-            yield self.session(agent)
 
     def _forget(self, agent: str) -> S:
         """Forget the agent, and return its session. Raises NoSuchAgent."""
@@ -242,14 +265,13 @@ class _RayAgents(Generic[S]):
             return session
         if self._cluster.ask(self._cluster.directory.find.remote(agent)) is None:
             raise NoSuchAgent(f"agent {agent!r} has no session: it has run nothing yet, or was closed")
-        return self._kind(agent, _AgentTransport(self._cluster, agent), True, self._opening)
+        return self._kind(agent, _AgentTransport(self._cluster, agent), True, self._opening, self._pool)
 
     def _end(self) -> None:
         with self._lock:
-            self._closed, sessions = True, list(self._sessions.values())
+            self._closed = True
             self._sessions.clear()
-        for session in sessions:
-            session.disconnect()
+        self._pool.close()
 
 
 class RayAgents(_RayAgents[RemoteSession]):
@@ -259,7 +281,6 @@ class RayAgents(_RayAgents[RemoteSession]):
     """
 
     _kind = RemoteSession
-    _backend_class = Backend
 
     def __enter__(self) -> Self:
         return self
@@ -288,13 +309,13 @@ class RayAgents(_RayAgents[RemoteSession]):
         """Choose the nodes of many agents at once, before they run their first commands. Raises TooManySessions."""
         self._cluster.place(agents)
 
-    def list(self) -> list[AgentInfo]:
-        """The state of every agent that has a session, on all nodes."""
-        return self._cluster.agent_infos()
-
     def nodes(self) -> list[NodeInfo]:
         """The nodes that may have agents."""
         return self._cluster.node_infos()
+
+    def list(self) -> list[AgentInfo]:
+        """The state of every agent that has a session, on all nodes."""
+        return self._cluster.agent_infos()
 
     def close(self, agent: str | None = None) -> None:
         """Close one agent's session, or all of them, for every driver. Raises NoSuchAgent."""
@@ -310,7 +331,6 @@ class AsyncRayAgents(_RayAgents[AsyncRemoteSession]):
     """As ``RayAgents``, for asyncio."""
 
     _kind = AsyncRemoteSession
-    _backend_class = Loop
 
     async def __aenter__(self) -> Self:
         return self
@@ -339,13 +359,13 @@ class AsyncRayAgents(_RayAgents[AsyncRemoteSession]):
         """As ``RayAgents.place``."""
         await asyncio.to_thread(self._cluster.place, agents)
 
-    async def list(self) -> list[AgentInfo]:
-        """As ``RayAgents.list``."""
-        return await asyncio.to_thread(self._cluster.agent_infos)
-
     async def nodes(self) -> list[NodeInfo]:
         """As ``RayAgents.nodes``."""
         return await asyncio.to_thread(self._cluster.node_infos)
+
+    async def list(self) -> list[AgentInfo]:
+        """As ``RayAgents.list``."""
+        return await asyncio.to_thread(self._cluster.agent_infos)
 
     async def close(self, agent: str | None = None) -> None:
         """As ``RayAgents.close``."""

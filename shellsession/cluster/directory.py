@@ -163,7 +163,7 @@ class Directory:
 
     def _relay(self, node: str) -> Any:
         """The relay on a node. It outlives the job, so that it can end the daemon then."""
-        actor = ray.remote(Relay).options(  # type: ignore[attr-defined]
+        actor = ray.remote(Relay).options(
             name=f"relay-{self._name}-{node}",
             namespace=NAMESPACE,
             get_if_exists=True,

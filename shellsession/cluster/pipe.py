@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
-from ray.exceptions import ActorDiedError
+from ray.exceptions import ActorDiedError, ActorUnschedulableError
 
 from ..daemon.client.pipe import BridgePipe, PipeTransport
 from ..errors import DaemonUnavailable
@@ -61,7 +61,7 @@ class RelayPipe(BridgePipe):
         self._taken += 1
         try:
             data: bytes | None = answer.result()
-        except ActorDiedError as error:
+        except (ActorDiedError, ActorUnschedulableError) as error:  # for good, as when the node is dead
             self._why = str(error)
             self._on_lost()
             return b""

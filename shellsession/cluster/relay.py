@@ -24,8 +24,8 @@ from ..daemon.client.process_state import process_state
 from ..daemon.client.transport import UnixChannel, UnixTransport
 from ..daemon.protocol.endpoint import socket_path
 from ..daemon.protocol.mux import Pipe, PipeEnded
-from ..errors import ProtocolError, ShellSessionError
 from ..engine.kernel import proc
+from ..errors import ProtocolError, ShellSessionError
 
 # An argument or answer of up to 100 KB travels with its call; a larger one goes through Ray's object store.
 PIECE: Final = 90_000
@@ -60,10 +60,10 @@ class _DriversPipe(Pipe):
         self.seen = time.monotonic()
         answer = self._calls[number] = asyncio.get_running_loop().create_future()
         self._early[number] = data
-        while (data := self._early.pop(self._taken, None)) is not None:  # type: ignore[assignment]
+        while self._taken in self._early:
+            if next_data := self._early.pop(self._taken):
+                self._incoming.append(next_data)
             self._taken += 1
-            if data:
-                self._incoming.append(data)
         return answer
 
     @property
@@ -249,7 +249,7 @@ def _state() -> dict[str, Any]:
 
 @contextmanager
 def _ordinary() -> Iterator[None]:
-    """Give the processes that start meanwhile the priority of ordinary ones. Ray's workers have nice 15, OOM score 1000.
+    """Give processes that start meanwhile the priority of ordinary ones: Ray's workers have nice 15 and OOM score 1000.
 
     Only root may lower the niceness.
     """

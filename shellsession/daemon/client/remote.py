@@ -61,6 +61,7 @@ from ...signatures import AnyJob, AnySession, Command, RunOptions, Seconds, fed
 from ..protocol.messages import closed_meanwhile, field, from_part, only_part, to_result
 from ..protocol.wire import OUTPUT_MAX, PARTS_MAX, Message
 from .exchange import Backend, Exchange
+from .link import Pool
 from .places import transport_of
 from .process_state import process_state, wire_text
 from .transport import Transport
@@ -193,10 +194,14 @@ class Remote(AnySession[PreparedRun]):
 
     _backend_class = Backend
 
-    def __init__(self, agent: str, transport: Transport, start: bool, opening: dict[str, Any]) -> None:
+    def __init__(
+        self, agent: str, transport: Transport, start: bool, opening: dict[str, Any], pool: Pool | None = None
+    ) -> None:
         if not isinstance(agent, str):
             raise InvalidRequest(f"an agent's name must be a str, not {agent!r}")
         self.agent, self._transport, self._backend = agent, transport, self._backend_class()
+        if pool is not None:  # one that sessions share
+            self._backend.pool = pool
         self._start, self._opening = start, opening
         self._gentle = "kill" if opening.get("on_timeout") == "kill" else "interrupt"
         self._incarnation = ""  # of the daemon that has our session; "" while the session is to be opened
@@ -214,7 +219,8 @@ class Remote(AnySession[PreparedRun]):
         self._on_output: OnOutput | None = None  # of the command that was handed back
         self._streams: list[tuple[weakref.ref[object], OpenStream]] = []
         self._in_callback: set[object] = set()  # the threads or tasks that run a callback
-        weakref.finalize(self, self._backend.pool.close)
+        if pool is None:
+            weakref.finalize(self, self._backend.pool.close)
 
     @classmethod
     def _of(
