@@ -77,7 +77,7 @@ _RESERVED: Final = {
 _WAITING: Final = {
     "contracts.cancel",
     "daemon.client.exchange",
-    "daemon.client.via",
+    "daemon.client.pipe",
     "daemon.protocol.mux",
     "daemon.server",
     "engine.io.drainer",
