@@ -28,7 +28,7 @@ class FileRequest(NamedTuple):
     path: str
     begin: int = 0
     data: bytes | None = None
-    file: tuple[int, int] | None = None
+    file: tuple[int, ...] | None = None
     parents: bool = False
 
 
@@ -36,7 +36,7 @@ class FileReply(NamedTuple):
     """The piece that was read, if any, and which file it was: its absolute path, and its device and inode."""
 
     path: str
-    file: tuple[int, int]
+    file: tuple[int, ...]
     data: bytes = b""
 
 
@@ -64,7 +64,7 @@ def reading(path: object, into: BinaryIO | None) -> Transfer[bytes]:
     """Read a file; see ``read_file``. Raises InvalidRequest."""
     if into is not None and not hasattr(into, "write"):
         raise InvalidRequest(f"into is a file that is open for writing bytes, not {into!r:.100}")
-    return Transfer(_read(_name(path), into))
+    return Transfer(_read(path_name(path), into))
 
 
 def writing(path: object, data: object, parents: object) -> Transfer[None]:
@@ -72,10 +72,11 @@ def writing(path: object, data: object, parents: object) -> Transfer[None]:
     if not isinstance(parents, bool):
         raise InvalidRequest(f"parents is True or False, not {parents!r:.100}")
     pieces = _pieces_of_file(data) if hasattr(data, "read") else _pieces_of(to_bytes("data", data))
-    return Transfer(_write(FileRequest(name := _name(path), name, parents=parents), pieces))
+    return Transfer(_write(FileRequest(name := path_name(path), name, parents=parents), pieces))
 
 
-def _name(path: object) -> str:
+def path_name(path: object) -> str:
+    """Return a path as text. Raises InvalidRequest."""
     if not (name := path_text(path)):
         raise InvalidRequest(f"path is a path (str) that is not empty, not {path!r:.100}")
     return name

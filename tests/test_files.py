@@ -32,11 +32,12 @@ SOON: Final = 0.05
 @pytest.mark.parametrize("size", [0, 1, PIECE - 1, PIECE, 3 * PIECE + 7])
 def test_content_of_any_size_is_exact(sh: Session, place: Path, size: int) -> None:
     data = (_BYTES * (size // 256 + 1))[:size]
-    (place / "file").write_bytes(b"longer before" + data)
-    sh.write_file("file", data)
-    assert (place / "file").read_bytes() == data
-    assert sh.read_file(place / "file") == data
-    assert sh.run("sha256sum <file").stdout.split()[0] == hashlib.sha256(data).hexdigest()
+    name = "f\udcff \n'é"  # a byte that is not UTF-8
+    (place / name).write_bytes(b"longer before" + data)
+    sh.write_file(name, data)
+    assert (place / name).read_bytes() == data
+    assert sh.read_file(place / name) == data
+    assert sh.run("sha256sum <f*").stdout.split()[0] == hashlib.sha256(data).hexdigest()
 
 
 def test_files_are_streamed_from_and_to_file_objects(sh: Session, place: Path) -> None:

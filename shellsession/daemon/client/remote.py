@@ -574,8 +574,7 @@ class Remote(AnySession[PreparedRun]):
         if "errno" in header:
             number = field(header, "errno", int)
             raise OSError(number, os.strerror(number), request.name)
-        device, inode = field(header, "file", list)
-        return FileReply(field(header, "value", str), (device, inode), only_part(parts))
+        return FileReply(field(header, "value", str), tuple(field(header, "file", list)), only_part(parts))
 
     async def _send_only(self, request: Message) -> None:
         await self._ask(request)

@@ -261,9 +261,9 @@ class ReadOutput(OfAgent):
 class OfFile(OfAgent):
     """A request about a piece of a file, as in ``FileRequest``."""
 
-    path: Annotated[str, Field(min_length=1)]
-    begin: Annotated[int, Field(ge=0)]
-    file: Annotated[list[int], Field(min_length=2, max_length=2)] | None = None
+    path: str
+    begin: Annotated[int, Field(ge=0, lt=1 << 63)]
+    file: list[int] | None = None
 
 
 class ReadFile(OfFile):

@@ -28,7 +28,7 @@ from ...errors import (
     ShellSessionError,
     ShellUnavailable,
 )
-from ...files import FileRequest
+from ...files import FileRequest, path_name
 from ...keys import check_keys
 from ...models import Result, Stream, check_seconds
 from ...redact import redact_data
@@ -294,8 +294,8 @@ async def _write_file(shared: SharedSession, incoming: Incoming) -> Answer:
 
 
 def _piece_of(request: requests.OfFile) -> FileRequest:
-    known = None if request.file is None else (request.file[0], request.file[1])
-    return FileRequest(request.path, request.path, request.begin, file=known)
+    name, file = path_name(request.path), None if request.file is None else tuple(request.file)
+    return FileRequest(name, name, request.begin, file=file)
 
 
 async def _access(shared: SharedSession, request: FileRequest) -> Answer:

@@ -32,8 +32,10 @@ def access(request: FileRequest, cwd: str, umask: int) -> FileReply:
             raise InvalidRequest(f"{request.name!r:.300} is about the process that reads it: use a command instead")
         if request.parents:
             _make_directories(os.path.dirname(path), umask)
-        fd = _open(path, request, umask)
+        fd, is_new = _open(path, request, umask)
         try:
+            if is_new and 0o666 & proc.umask() & ~umask:  # our own umask has taken away too much
+                os.fchmod(fd, 0o666 & ~umask)
             found = os.fstat(fd)
             _check_regular(found, request)
             file = found.st_dev, found.st_ino
@@ -52,18 +54,16 @@ def access(request: FileRequest, cwd: str, umask: int) -> FileReply:
         raise OSError(number, os.strerror(number), request.name) from None
 
 
-def _open(path: str, request: FileRequest, umask: int) -> int:
+def _open(path: str, request: FileRequest, umask: int) -> tuple[int, bool]:
+    """Open the file, and make it if it is to be written. Returns the descriptor, and True if the file is new."""
     reads = request.data is None
     try:
         _check_regular(os.stat(path), request)  # before it is opened: that alone rewinds a tape
-        return os.open(path, _FLAGS | (os.O_RDONLY if reads else os.O_WRONLY))
+        return os.open(path, _FLAGS | (os.O_RDONLY if reads else os.O_WRONLY)), False
     except FileNotFoundError:
         if reads or request.file is not None:
             raise
-    fd = os.open(path, _FLAGS | os.O_WRONLY | os.O_CREAT, 0o666 & ~umask)
-    if 0o666 & proc.umask() & ~umask:
-        os.fchmod(fd, 0o666 & ~umask)
-    return fd
+    return os.open(path, _FLAGS | os.O_WRONLY | os.O_CREAT, 0o666 & ~umask), True
 
 
 def _check_regular(found: os.stat_result, request: FileRequest) -> None:
