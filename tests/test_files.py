@@ -18,7 +18,7 @@ import kinds
 import pytest
 from system import PATIENCE
 
-from shellsession import AsyncSession, InvalidRequest, Sandbox, Session, SessionClosed, connect
+from shellsession import AsyncSession, InvalidRequest, Sandbox, Session, connect
 from shellsession.files import PIECE
 
 sh = kinds.sh
@@ -169,15 +169,6 @@ def test_wrong_arguments_change_nothing(sh: Session, place: Path, wrong: Callabl
     with pytest.raises(InvalidRequest):
         wrong(sh)
     assert (place / "file").read_bytes() == b"as before"
-
-
-def test_a_closed_session_has_no_files(sh: Session, place: Path) -> None:
-    sh.close()
-    with pytest.raises(SessionClosed):
-        sh.read_file("/etc/passwd")
-    with pytest.raises(SessionClosed):
-        sh.write_file(place / "file", b"")
-    assert list(place.iterdir()) == []
 
 
 @pytest.mark.parametrize("kind", ["here", "in the daemon"])
