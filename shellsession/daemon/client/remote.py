@@ -25,11 +25,13 @@ from ...errors import (
     NoSuchAgent,
     NotRunning,
     OutcomeUnknown,
+    ResultExpired,
     SessionBusy,
     SessionClosed,
     ShellSessionError,
     ShellUnavailable,
 )
+from ...files import FileReply, FileRequest, Transfer
 from ...models import (
     TTY,
     Limits,
@@ -57,7 +59,7 @@ from ...options import (
 )
 from ...paging import Piece, Query, Read, page
 from ...redact import Redact, redact_data, redact_from
-from ...signatures import AnyJob, AnySession, Command, RunOptions, Seconds, fed
+from ...signatures import AnyJob, AnySession, Command, RunOptions, Seconds, T, fed
 from ..protocol.messages import closed_meanwhile, field, from_part, only_part, to_result
 from ..protocol.wire import OUTPUT_MAX, PARTS_MAX, Message
 from .exchange import Backend, Exchange
@@ -549,6 +551,36 @@ class Remote(AnySession[PreparedRun]):
                 wanted = reading.send(Piece(output, data, field(header, "kept", int), field(header, "size", int)))
             except StopIteration as end:
                 return end.value
+
+    def _transfer(self, transfer: Transfer[Any]) -> Any:
+        return self._backend.give(self._transfer_pieces(transfer))
+
+    async def _transfer_pieces(self, transfer: Transfer[T]) -> T:
+        blocking, reply = self._backend.blocking, None  # it may read or write the caller's file
+        while (request := await blocking(partial(transfer.next, reply))) is not None:
+            reply = await self._access(request)
+        return transfer.result
+
+    async def _access(self, request: FileRequest) -> FileReply:
+        """Have the daemon carry out the request. Raises OSError as a session in this process does."""
+        fields: dict[str, object] = {"path": wire_text(os.fsencode(request.path)), "begin": request.begin}
+        if request.file is not None:
+            fields["file"] = list(request.file)
+        if request.data is None:
+            message = self._message("read_file", **fields)
+        else:
+            message = self._message("write_file", request.data, parents=request.parents, **fields)
+        try:
+            header, parts = await self._ask(message, backend=self._backend)
+        except ResultExpired:
+            if request.data is not None:
+                raise
+            # The connection broke with the piece on its way. The daemon keeps none, so it reads that one again.
+            return await self._access(request)
+        if "errno" in header:
+            number = field(header, "errno", int)
+            raise OSError(number, os.strerror(number), request.name)
+        return FileReply(field(header, "value", str), tuple(field(header, "file", list)), only_part(parts))
 
     async def _send_only(self, request: Message) -> None:
         await self._ask(request)

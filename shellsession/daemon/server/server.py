@@ -50,7 +50,7 @@ _LAST_ANSWERS: Final = 1.0
 # Seconds that a client may take to come back on another connection.
 _GRACE: Final = 2.0
 _NOT_AT_THE_END: Final = (requests.Open, requests.Start, requests.Run, requests.Restart)
-_NOT_WITHOUT_LEASE: Final = (*_NOT_AT_THE_END, requests.Send, requests.Type, requests.Renew)
+_NOT_WITHOUT_LEASE: Final = (*_NOT_AT_THE_END, requests.Send, requests.Type, requests.WriteFile, requests.Renew)
 
 
 class Lease:
@@ -208,7 +208,10 @@ class Server:
         header, parts = await self._carry_out(incoming)
         listener.queued = False  # also if it was refused: no more notices
         reply = _encoded(request, header, parts)
-        self._ledger.settle(request, reply, time.monotonic(), listener.take_sent())
+        if isinstance(incoming.request, requests.ReadFile):  # large, and harmless to read anew
+            self._ledger.drop(request)
+        else:
+            self._ledger.settle(request, reply, time.monotonic(), listener.take_sent())
         del self._served[request]
         if LOG.isEnabledFor(logging.DEBUG):
             LOG.debug("%s", incoming.outline(header))
