@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-os.environ |= {
+_SETTINGS = {
     "RAY_DEDUP_LOGS": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_enable_worker_prestart": "0",
     "RAY_prestart_worker_first_driver": "0",
 }
 if os.geteuid():  # only root can undo what Ray does
-    os.environ["RAY_worker_niceness"] = "0"
+    _SETTINGS["RAY_worker_niceness"] = "0"
+os.environ |= _SETTINGS
 
 import ray
 from ray.cluster_utils import Cluster
