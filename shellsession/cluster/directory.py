@@ -51,6 +51,7 @@ class Directory:
         self._name, self._max_sessions, self._per_node = name, max_sessions, per_node
         self._resources, self._lease, self._serve = resources, lease, serve
         self._nodes: dict[str, _Node] = {}
+        self._asked: set[str] = set()  # the nodes that have asked for their lease
         self._lost: dict[str, float] = {}  # when the lease of an agent's lost daemon is over
         self._back: dict[str, float] = {}  # when a lost node may be used again: then its old relay is surely gone
         self._looked = float("-inf")
@@ -58,17 +59,24 @@ class Directory:
         self._lock = asyncio.Lock()
         # Agents that no node knows may be on one that was lost before: they wait as long as its lease.
         with warnings.catch_warnings(action="ignore"):  # Ray's own code uses what Ray has deprecated
-            restarted = ray.get_runtime_context().was_current_actor_reconstructed
-        self._unknown_until = time.monotonic() + lease if restarted else 0.0
-        self._learned = not restarted
+            self._restarted = ray.get_runtime_context().was_current_actor_reconstructed
+        self._unknown_until = time.monotonic() + lease if self._restarted else 0.0
 
     async def hold(self, name: str) -> bool:
-        """Answer a relay that asks for its lease, after a third of that. False: the node is not wanted any more."""
-        if not self._closing.is_set():
-            if (node := self._nodes.get(name)) is not None:
-                node.asked = time.monotonic()
+        """Answer a relay that asks for its lease, after a third of that. False: the node is not wanted any more.
+
+        The first answer comes at once: after a restart the lease may end soon.
+        """
+        if (node := self._nodes.get(name)) is not None:
+            node.asked = time.monotonic()
+        elif name in self._back:  # it was lost: its agents get shells elsewhere when this lease is over
+            return False
+        elif self._restarted:
+            self._unknown_until = time.monotonic() + self._lease
+        if name in self._asked:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._closing.wait(), self._lease / 3)
+        self._asked.add(name)
         return not self._closing.is_set()
 
     async def place(self, agents: Sequence[str]) -> list[tuple[str, str, Any]] | Exception:
@@ -80,7 +88,8 @@ class Directory:
 
     async def find(self, agent: str) -> tuple[str, str, Any] | None:
         """As ``place``, for an agent that has a place."""
-        await self._look()
+        async with self._lock:
+            await self._look()
         node = self._node_of(agent)
         return None if node is None else (node.name, node.address, node.relay)
 
@@ -91,7 +100,8 @@ class Directory:
 
     async def nodes(self) -> list[tuple[str, str, Any, int]]:
         """Each node, its address, its relay, and the number of its agents."""
-        await self._look()
+        async with self._lock:
+            await self._look()
         return [(node.name, node.address, node.relay, len(node.agents)) for node in self._nodes.values()]
 
     async def close(self) -> None:
@@ -155,10 +165,10 @@ class Directory:
                     ray.kill(node.relay)
         for name, one in there.items():
             if name not in self._nodes and self._back.get(name, 0.0) <= now and self._is_wanted(one["Resources"]):
-                node = self._nodes[name] = _Node(name, one["NodeManagerAddress"], self._relay(name))
-                if not self._learned:
-                    await self._learn(node)
-        self._learned = True
+                self._back.pop(name, None)
+                node = _Node(name, one["NodeManagerAddress"], self._relay(name))
+                if not self._restarted or await self._learn(node):  # else it is asked again
+                    self._nodes[name] = node
         self._looked = now
 
     def _is_wanted(self, resources: dict[str, float]) -> bool:
@@ -182,15 +192,16 @@ class Directory:
         mine = ray.get_runtime_context().current_actor
         return actor.remote(self._name, node, mine, self._lease, self._serve)
 
-    async def _learn(self, node: _Node) -> None:
-        """Ask a node which agents have sessions there."""
+    async def _learn(self, node: _Node) -> bool:
+        """Ask a node which agents have sessions there. False if it does not answer: then it keeps those known."""
         try:
             infos = await asyncio.wait_for(node.relay.agents.remote(), _ANSWER)
         except (RayError, TimeoutError):
-            return  # it keeps those that we know of
+            return False
         now = time.monotonic()
         reserved = {agent: placed for agent, placed in node.agents.items() if now - placed < _RESERVED}
         node.agents = {**reserved, **{info["agent"]: now - _RESERVED for info in infos}}
+        return True
 
 
 async def _ended(end: Any) -> None:
