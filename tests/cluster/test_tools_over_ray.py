@@ -55,7 +55,7 @@ def test_contracts_of_agents(cluster: Any, monkeypatch: pytest.MonkeyPatch, plac
         once = spec.tool(agents, agent="a")
         assert once({"command": "echo $PWD [$ONLY_HERE]; X=1"})["stdout"] == "/ []\n"
         assert once({"command": "echo [$X]; exit 3"}) == {"stdout": "[]\n", "stderr": "", "exitCode": 3}
-        shared = strands.tool(agents, agent="b")
+        shared: Any = strands.tool(agents, agent="b")
         shared({"mode": "execute", "command": "X=1"})
         assert shared({"mode": "execute", "command": "echo $X $PWD [$ONLY_HERE]"})["output"] == "1 / []"
         shared({"mode": "restart"})
