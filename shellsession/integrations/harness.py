@@ -1,0 +1,144 @@
+"""What the adapters for evaluation harnesses share: how they get sessions (``Connect``, ``Pool``), and files."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import shlex
+import stat
+import tarfile
+from asyncio import to_thread
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from inspect import isawaitable, iscoroutinefunction
+from pathlib import Path
+from typing import Any, Final
+
+from ..async_session import AsyncSession
+from ..errors import InvalidRequest, ShellSessionError
+from ..models import Limits
+
+# Returns the session of that name, or an awaitable of it: ``lambda name: aconnect(name, via=["ssh", "box"])``.
+Connect = Callable[[str], Any | Awaitable[Any]]
+# The most output that a daemon sends for one command.
+MOST: Final = 128 << 20
+# The numbers of the system's errors, by the words with which the tools of the system end their messages.
+_NUMBERS: Final = {os.strerror(number): number for number in errno.errorcode}
+_IN_ENGLISH: Final = {"LC_ALL": "C"}
+
+
+def local(name: str) -> AsyncSession:
+    """Return a new session in this process: the ``Connect`` of an adapter that got none."""
+    return AsyncSession()
+
+
+async def connected(connect: Connect, name: str) -> Any:
+    """Return an asyncio session of any kind, with its bash started. Raises InvalidRequest for any other object."""
+    session = connect(name)
+    if isawaitable(session):
+        session = await session
+    if not iscoroutinefunction(getattr(session, "run", None)):
+        raise InvalidRequest(
+            "connect(name) returns a session for asyncio: an AsyncSession, what aconnect() returns, or"
+            f" AsyncAgents.session(name); not {session!r:.100}"
+        )
+    await session.open()
+    return session
+
+
+class Pool:
+    """Sessions for commands that run side by side. Each command takes an idle session, or opens another one.
+
+    All its commands are isolated, so it does not matter which session a command gets.
+    """
+
+    def __init__(self, connect: Connect, prefix: str) -> None:
+        self._connect, self._prefix = connect, prefix
+        self._number = 0
+        self._all: list[Any] = []
+        self._idle: list[Any] = []
+
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[Any]:
+        """A session that no other command uses meanwhile. One that raised an error of ours is not used again."""
+        session = self._idle.pop() if self._idle else await self._opened()
+        try:
+            yield session
+        except ShellSessionError:
+            self._all.remove(session)
+            with suppress(ShellSessionError):  # the first error says more
+                await session.close()
+            raise
+        except BaseException:
+            self._idle.append(session)  # a cancelled command was interrupted
+            raise
+        self._idle.append(session)
+
+    async def _opened(self) -> Any:
+        self._number += 1
+        session = await connected(self._connect, f"{self._prefix}-{self._number}")
+        self._all.append(session)
+        return session
+
+    async def close(self) -> None:
+        """Close all sessions, and so end all that runs in them."""
+        sessions, self._all, self._idle = self._all, [], []
+        await close_all(sessions)
+
+
+async def close_all(sessions: Iterable[Any]) -> None:
+    """Close every session, even if closing another one raises."""
+    async with AsyncExitStack() as closing:
+        for session in sessions:
+            closing.push_async_callback(session.close)
+
+
+async def read_file(session: Any, path: str, most: int = MOST) -> bytes:
+    """Return the content of a file on the session's machine.
+
+    Raises OSError as ``open`` does (FileNotFoundError, IsADirectoryError, ...), and with EFBIG if it has more than
+    ``most`` bytes.
+    """
+    result = await _isolated(session, f"cat <{shlex.quote(path)}", path, limits=Limits(max_output=most))
+    if result.stdout_omitted:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
+    content: bytes = result.stdout_bytes
+    return content
+
+
+async def write_file(session: Any, path: str, data: bytes) -> None:
+    """Write a file on the session's machine, and make the directories above it. Raises OSError as ``open`` does."""
+    above = shlex.quote(os.path.dirname(path) or ".")
+    await _isolated(session, f"mkdir -p -- {above} && cat >{shlex.quote(path)}", path, stdin=data)
+
+
+async def upload(session: Any, source: Path, target: str) -> None:
+    """Copy a file or directory of this machine to the session's, with modes and symbolic links.
+
+    A file goes into ``target`` if that is a directory. What a directory has is added to ``target``. Raises OSError.
+    """
+    command, data = await to_thread(_packed, source, target)
+    await _isolated(session, command, target, stdin=data)
+
+
+def _packed(source: Path, target: str) -> tuple[str, bytes]:
+    """Return a command that writes the source to the target, and its input."""
+    place, above = shlex.quote(target), shlex.quote(os.path.dirname(target) or ".")
+    if not source.is_dir():
+        data, mode = source.read_bytes(), stat.S_IMODE(source.stat().st_mode)
+        into = f'to={place}; [ ! -d "$to" ] || to=$to/{shlex.quote(source.name)}'
+        return f'{into}; mkdir -p -- {above} && cat >"$to" && chmod {mode:o} -- "$to"', data
+    with io.BytesIO() as made:
+        with tarfile.open(fileobj=made, mode="w") as archive:
+            archive.add(source, arcname=".")
+        return f"mkdir -p -- {place} && tar -xf - --no-same-owner -C {place}", made.getvalue()
+
+
+async def _isolated(session: Any, command: str, path: str, **options: Any) -> Any:
+    result = await session.run(command, isolated=True, tty=False, timeout=None, env=_IN_ENGLISH, **options)
+    if not result.ok:
+        said = result.stderr.strip().rpartition("\n")[2] or result.reason
+        reason = said.rpartition(": ")[2]
+        raise OSError(_NUMBERS.get(reason, errno.EIO), reason if reason in _NUMBERS else said, path)
+    return result
