@@ -1,4 +1,4 @@
-"""What the adapters for evaluation harnesses share: how they get sessions (``Connect``, ``Pool``), and files."""
+"""What the adapters for evaluation harnesses share: ``Connect``, which returns their sessions, and ``Pool``."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import shlex
 import stat
 import tarfile
 from asyncio import to_thread
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, suppress
 from inspect import isawaitable, iscoroutinefunction
 from pathlib import Path
 from typing import Any, Final
 
 from ..async_session import AsyncSession
 from ..errors import InvalidRequest, ShellSessionError
-from ..models import Limits
+from ..models import Limits, Result
+from ..signatures import Command
 
 # Returns the session of that name, or an awaitable of it: ``lambda name: aconnect(name, via=["ssh", "box"])``.
 Connect = Callable[[str], Any | Awaitable[Any]]
@@ -47,10 +48,18 @@ async def connected(connect: Connect, name: str) -> Any:
     return session
 
 
-class Pool:
-    """Sessions for commands that run side by side. Each command takes an idle session, or opens another one.
+async def close_all(sessions: Iterable[Any]) -> None:
+    """Close every session, even if closing another one raises."""
+    async with AsyncExitStack() as closing:
+        for session in sessions:
+            closing.push_async_callback(session.close)
 
-    All its commands are isolated, so it does not matter which session a command gets.
+
+class Pool:
+    """Sessions for commands and files that need none of a shell's state.
+
+    The commands run side by side: each takes an idle session, or opens another one. All run isolated, so it does not
+    matter which session a command gets.
     """
 
     def __init__(self, connect: Connect, prefix: str) -> None:
@@ -59,21 +68,25 @@ class Pool:
         self._all: list[Any] = []
         self._idle: list[Any] = []
 
-    @asynccontextmanager
-    async def session(self) -> AsyncIterator[Any]:
-        """A session that no other command uses meanwhile. One that raised an error of ours is not used again."""
+    async def execute(self, words: Sequence[str], **options: Any) -> Result:
+        """Run a program, which is found on PATH. A time limit ends all that it started."""
+        return await self.run(["exec", "--", *words], on_timeout="interrupt", **options)
+
+    async def run(self, command: Command, **options: Any) -> Result:
+        """Run a command in a subshell. A session that raises an error of ours is not used again."""
         session = self._idle.pop() if self._idle else await self._opened()
         try:
-            yield session
+            result: Result = await session.run(command, isolated=True, tty=False, **options)
         except ShellSessionError:
             self._all.remove(session)
             with suppress(ShellSessionError):  # the first error says more
                 await session.close()
             raise
-        except BaseException:
-            self._idle.append(session)  # a cancelled command was interrupted
+        except BaseException:  # the command was cancelled, and so interrupted
+            self._idle.append(session)
             raise
         self._idle.append(session)
+        return result
 
     async def _opened(self) -> Any:
         self._number += 1
@@ -81,45 +94,43 @@ class Pool:
         self._all.append(session)
         return session
 
+    async def read_file(self, path: str, most: int = MOST) -> bytes:
+        """Return the content of a file.
+
+        Raises OSError as ``open`` does (FileNotFoundError, IsADirectoryError, ...), and with EFBIG if it has more than
+        ``most`` bytes.
+        """
+        result = await self._run_for(path, f"cat <{shlex.quote(path)}", limits=Limits(max_output=most))
+        if result.stdout_omitted:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
+        return result.stdout_bytes
+
+    async def write_file(self, path: str, data: bytes) -> None:
+        """Write a file, and make the directories above it. Raises OSError as ``open`` does."""
+        above = shlex.quote(os.path.dirname(path) or ".")
+        await self._run_for(path, f"mkdir -p -- {above} && cat >{shlex.quote(path)}", stdin=data)
+
+    async def upload(self, source: Path, target: str) -> None:
+        """Copy a file or directory of this machine, with modes and symbolic links. Raises OSError.
+
+        A file goes into ``target`` if that is a directory. What a directory has is added to ``target``.
+        """
+        command, data = await to_thread(_packed, source, target)
+        await self._run_for(target, command, stdin=data)
+
+    async def _run_for(self, path: str, command: str, **options: Any) -> Result:
+        """Run a command about a file. Raises the OSError that its last message names."""
+        result = await self.run(command, timeout=None, env=_IN_ENGLISH, **options)
+        if not result.ok:
+            said = result.stderr.strip().rpartition("\n")[2] or result.reason
+            reason = said.rpartition(": ")[2]
+            raise OSError(_NUMBERS.get(reason, errno.EIO), reason if reason in _NUMBERS else said, path)
+        return result
+
     async def close(self) -> None:
         """Close all sessions, and so end all that runs in them."""
         sessions, self._all, self._idle = self._all, [], []
         await close_all(sessions)
-
-
-async def close_all(sessions: Iterable[Any]) -> None:
-    """Close every session, even if closing another one raises."""
-    async with AsyncExitStack() as closing:
-        for session in sessions:
-            closing.push_async_callback(session.close)
-
-
-async def read_file(session: Any, path: str, most: int = MOST) -> bytes:
-    """Return the content of a file on the session's machine.
-
-    Raises OSError as ``open`` does (FileNotFoundError, IsADirectoryError, ...), and with EFBIG if it has more than
-    ``most`` bytes.
-    """
-    result = await _isolated(session, f"cat <{shlex.quote(path)}", path, limits=Limits(max_output=most))
-    if result.stdout_omitted:
-        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
-    content: bytes = result.stdout_bytes
-    return content
-
-
-async def write_file(session: Any, path: str, data: bytes) -> None:
-    """Write a file on the session's machine, and make the directories above it. Raises OSError as ``open`` does."""
-    above = shlex.quote(os.path.dirname(path) or ".")
-    await _isolated(session, f"mkdir -p -- {above} && cat >{shlex.quote(path)}", path, stdin=data)
-
-
-async def upload(session: Any, source: Path, target: str) -> None:
-    """Copy a file or directory of this machine to the session's, with modes and symbolic links.
-
-    A file goes into ``target`` if that is a directory. What a directory has is added to ``target``. Raises OSError.
-    """
-    command, data = await to_thread(_packed, source, target)
-    await _isolated(session, command, target, stdin=data)
 
 
 def _packed(source: Path, target: str) -> tuple[str, bytes]:
@@ -133,12 +144,3 @@ def _packed(source: Path, target: str) -> tuple[str, bytes]:
         with tarfile.open(fileobj=made, mode="w") as archive:
             archive.add(source, arcname=".")
         return f"mkdir -p -- {place} && tar -xf - --no-same-owner -C {place}", made.getvalue()
-
-
-async def _isolated(session: Any, command: str, path: str, **options: Any) -> Any:
-    result = await session.run(command, isolated=True, tty=False, timeout=None, env=_IN_ENGLISH, **options)
-    if not result.ok:
-        said = result.stderr.strip().rpartition("\n")[2] or result.reason
-        reason = said.rpartition(": ")[2]
-        raise OSError(_NUMBERS.get(reason, errno.EIO), reason if reason in _NUMBERS else said, path)
-    return result

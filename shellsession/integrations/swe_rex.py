@@ -15,9 +15,8 @@ from typing import Any, Final, NamedTuple
 from ..errors import NotRunning, ShellSessionError
 from ..models import TTY, CommandTimeout, Limits, Result
 from ..text import clean
-from . import harness
 from .extras import missing
-from .harness import Connect, Pool, connected
+from .harness import MOST, Connect, Pool, close_all, connected, local
 
 try:
     import pexpect
@@ -59,9 +58,7 @@ except ImportError as error:
 
 # Bytes that are not UTF-8 are shown as SWE-ReX shows them.
 _LENIENT: Final = ("utf-8", "backslashreplace")
-_LIMITS: Final = Limits(max_output=harness.MOST)
-# How ``execute`` runs a command.
-_APART: Final = {"isolated": True, "tty": False, "on_timeout": "interrupt", "limits": _LIMITS}
+_LIMITS: Final = Limits(max_output=MOST)
 # Seconds until a program that has just been started is looked at.
 _AT_ONCE: Final = 0.01
 # Seconds that a command has to end once it has printed what was expected, if its exit code is asked for.
@@ -71,7 +68,7 @@ _STATUS_WITHIN: Final = 1.0
 class Runtime(AbstractRuntime):
     """SWE-ReX's runtime. ``connect`` returns the session of a name (default: a new AsyncSession of this process)."""
 
-    def __init__(self, connect: Connect = harness.local, *, logger: logging.Logger | None = None) -> None:
+    def __init__(self, connect: Connect = local, *, logger: logging.Logger | None = None) -> None:
         self.logger = logger or get_logger("rex-runtime")
         self._connect = connect
         self._sessions: dict[str, Any] = {}
@@ -80,8 +77,7 @@ class Runtime(AbstractRuntime):
     async def is_alive(self, *, timeout: float | None = None) -> IsAliveResponse:
         """Return whether a command runs."""
         try:
-            async with self._pool.session() as session:
-                await session.run("true", isolated=True, timeout=timeout, check=True)
+            await self._pool.run("true", timeout=timeout, check=True)
         except ShellSessionError as error:
             return IsAliveResponse(is_alive=False, message=str(error))
         return IsAliveResponse(is_alive=True)
@@ -140,14 +136,8 @@ class Runtime(AbstractRuntime):
             words = ["/bin/sh", "-c", *words]
         if command.env is not None:  # it replaces the environment
             words = ["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in command.env.items()), *words]
-        async with self._pool.session() as session:
-            result = await session.run(
-                ["exec", "--", *words],
-                timeout=command.timeout,
-                cwd=command.cwd,
-                merge_stderr=command.merge_output_streams,
-                **_APART,
-            )
+        options = {"timeout": command.timeout, "cwd": command.cwd, "merge_stderr": command.merge_output_streams}
+        result = await self._pool.execute(words, limits=_LIMITS, **options)
         if result.outcome == "timed_out":
             raise _timeout(command.command, command.timeout, result)
         stdout, stderr = (
@@ -161,28 +151,25 @@ class Runtime(AbstractRuntime):
 
     async def read_file(self, request: ReadFileRequest) -> ReadFileResponse:
         """Return the text of a file. Raises OSError and UnicodeDecodeError, like ``Path.read_text``."""
-        async with self._pool.session() as session:
-            data = await harness.read_file(session, request.path)
+        data = await self._pool.read_file(request.path)
         text = io.TextIOWrapper(io.BytesIO(data), encoding=request.encoding or "utf-8", errors=request.errors)
         return ReadFileResponse(content=text.read())
 
     async def write_file(self, request: WriteFileRequest) -> WriteFileResponse:
         """Write a text as UTF-8, and make the directories above the file. Raises OSError."""
-        async with self._pool.session() as session:
-            await harness.write_file(session, request.path, request.content.encode())
+        await self._pool.write_file(request.path, request.content.encode())
         return WriteFileResponse()
 
     async def upload(self, request: UploadRequest) -> UploadResponse:
         """Copy a file or directory of this machine, with its modes and links. Raises OSError."""
-        async with self._pool.session() as session:
-            await harness.upload(session, Path(request.source_path), request.target_path)
+        await self._pool.upload(Path(request.source_path), request.target_path)
         return UploadResponse()
 
     async def close(self) -> CloseResponse:
         """Close all sessions."""
         sessions, self._sessions = self._sessions, {}
         try:
-            await harness.close_all(sessions.values())
+            await close_all(sessions.values())
         finally:
             await self._pool.close()
         return CloseResponse()
@@ -191,7 +178,7 @@ class Runtime(AbstractRuntime):
 class Deployment(AbstractDeployment):
     """SWE-ReX's deployment of a ``Runtime``: ``SWEEnv(deployment=Deployment(connect), ...)``."""
 
-    def __init__(self, connect: Connect = harness.local, *, logger: logging.Logger | None = None) -> None:
+    def __init__(self, connect: Connect = local, *, logger: logging.Logger | None = None) -> None:
         self.logger = logger or get_logger("rex-deploy")
         self._connect = connect
         self._runtime: Runtime | None = None
