@@ -11,6 +11,8 @@ import logging
 import os
 import re
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from secrets import token_hex
 from typing import Any, Final
 
@@ -60,7 +62,8 @@ class Sandbox(SandboxEnvironment):
         switch = f"[[ $EUID = 0 && -x {_RUNUSER} ]] && echo yes || echo"
         command = f'{directory} && echo "$EUID" && {{ id -un 2>/dev/null || echo; }} && {{ {switch}; }}'
         try:
-            result = await pool.run(command, check=True)
+            with _reachable():
+                result = await pool.run(command, check=True)
         except BaseException:
             await pool.close()
             raise
@@ -104,10 +107,8 @@ class Sandbox(SandboxEnvironment):
         _refuse_nul(*cmd)
         limits = Limits(max_output=SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE)
         options = {"stdin": input, "cwd": self._path(cwd or "."), "env": env, "timeout": timeout, "limits": limits}
-        try:
+        with _reachable():
             result = await self._pool.execute([*self._switch(user), *cmd], merge_stderr=False, **options)
-        except (DaemonUnavailable, ShellUnavailable) as error:
-            raise SandboxUnavailableError(str(error)) from error
         return _completed(cmd, result)
 
     def _switch(self, user: str | None) -> list[str]:
@@ -129,7 +130,8 @@ class Sandbox(SandboxEnvironment):
         """Return the content of a file, as text or bytes. Raises as ``open`` does, and OutputLimitExceededError."""
         limit = SandboxEnvironmentLimits.MAX_READ_FILE_SIZE
         try:
-            data = await self._pool.read_file(self._path(file), limit)
+            with _reachable():
+                data = await self._pool.read_file(self._path(file), limit)
         except OSError as error:
             if error.errno == errno.EFBIG:
                 raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_READ_FILE_SIZE_STR, None) from error
@@ -139,7 +141,8 @@ class Sandbox(SandboxEnvironment):
     async def write_file(self, file: str, contents: str | bytes) -> None:
         """Write a file, and make the directories above it. Raises as ``open`` does."""
         data = contents.encode() if isinstance(contents, str) else contents
-        await self._pool.write_file(self._path(file), data)
+        with _reachable():
+            await self._pool.write_file(self._path(file), data)
 
     def default_polling_interval(self) -> float:
         """How many seconds Inspect's own services wait between two looks at the sandbox."""
@@ -155,6 +158,15 @@ def register(name: str, connect: Connect, directory: str | None = None) -> str:
     members = {"_connect": staticmethod(connect), "_place": directory, "__doc__": Sandbox.__doc__}
     sandboxenv(name=name)(type("Sandbox", (Sandbox,), members))
     return name
+
+
+@contextmanager
+def _reachable() -> Iterator[None]:
+    """The block in which an error of the way to bash is one of Inspect's."""
+    try:
+        yield
+    except (DaemonUnavailable, ShellUnavailable) as error:
+        raise SandboxUnavailableError(str(error)) from error
 
 
 def _refuse_nul(*texts: str) -> None:

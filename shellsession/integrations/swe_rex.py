@@ -205,6 +205,10 @@ class Deployment(AbstractDeployment):
             runtime, self._runtime = self._runtime, None
             await runtime.close()
 
+    def __del__(self) -> None:
+        if self._runtime is not None:  # otherwise SWE-ReX's method may print, or leave a task in the loop, for nothing
+            super().__del__()
+
     @property
     def runtime(self) -> Runtime:
         """The runtime. Raises DeploymentNotStartedError."""

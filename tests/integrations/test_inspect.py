@@ -140,7 +140,7 @@ def test_what_is_unavailable_is_an_error_of_inspect() -> None:
     async def nowhere(name: str) -> AsyncSession:
         raise DaemonUnavailable("there is no daemon")
 
-    with pytest.raises(DaemonUnavailable):
+    with pytest.raises(SandboxUnavailableError, match="there is no daemon"):
         asyncio.run(checked("test_exec_output", register("nowhere", nowhere)))
 
 
