@@ -1,4 +1,4 @@
-"""What the adapters for evaluation harnesses share: ``Connect``, which returns their sessions, and ``Pool``."""
+"""What the adapters for harnesses share: ``Connect``, which returns a session, and ``Place``, where sessions are."""
 
 from __future__ import annotations
 
@@ -9,43 +9,28 @@ import shlex
 import stat
 import tarfile
 from asyncio import to_thread
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from inspect import isawaitable, iscoroutinefunction
 from pathlib import Path
 from typing import Any, Final
 
 from ..async_session import AsyncSession
+from ..daemon.client.async_session import AsyncRemoteSession
 from ..errors import InvalidRequest, ShellSessionError
 from ..models import Limits, Result
-from ..signatures import Command
 
-# Returns the session of that name, or an awaitable of it: ``lambda name: aconnect(name, via=["ssh", "box"])``.
+# Returns a session for that name, or an awaitable of one: ``lambda name: aconnect(name, via=["ssh", "box"])``.
 Connect = Callable[[str], Any | Awaitable[Any]]
 # The most output that a daemon sends for one command.
 MOST: Final = 128 << 20
 # The numbers of the system's errors, by the words with which the tools of the system end their messages.
 _NUMBERS: Final = {os.strerror(number): number for number in errno.errorcode}
-_IN_ENGLISH: Final = {"LC_ALL": "C"}
 
 
 def local(name: str) -> AsyncSession:
     """Return a new session in this process: the ``Connect`` of an adapter that got none."""
     return AsyncSession()
-
-
-async def connected(connect: Connect, name: str) -> Any:
-    """Return an asyncio session of any kind, with its bash started. Raises InvalidRequest for any other object."""
-    session = connect(name)
-    if isawaitable(session):
-        session = await session
-    if not iscoroutinefunction(getattr(session, "run", None)):
-        raise InvalidRequest(
-            "connect(name) returns a session for asyncio: an AsyncSession, what aconnect() returns, or"
-            f" AsyncAgents.session(name); not {session!r:.100}"
-        )
-    await session.open()
-    return session
 
 
 async def close_all(sessions: Iterable[Any]) -> None:
@@ -55,28 +40,65 @@ async def close_all(sessions: Iterable[Any]) -> None:
             closing.push_async_callback(session.close)
 
 
-class Pool:
-    """Sessions for commands and files that need none of a shell's state.
+class Place:
+    """One place (this process, a daemon, or a node), with the sessions that a harness uses there.
 
-    The commands run side by side: each takes an idle session, or opens another one. All run isolated, so it does not
-    matter which session a command gets.
+    ``open`` makes the sessions that have a state. Commands and files that need none use further ones: each takes an
+    idle session, or opens another, so they run side by side. They run isolated, so it does not matter which one.
     """
 
-    def __init__(self, connect: Connect, prefix: str) -> None:
-        self._connect, self._prefix = connect, prefix
+    def __init__(self, connect: Connect) -> None:
+        self._connect = connect
+        self._first: Any = None
+        self._name = ""
         self._number = 0
         self._all: list[Any] = []
         self._idle: list[Any] = []
 
-    async def execute(self, words: Sequence[str], **options: Any) -> Result:
-        """Run a program, which is found on PATH. A time limit ends all that it started."""
-        return await self.run(["exec", "--", *words], on_timeout="interrupt", **options)
+    async def open(self, name: str) -> Any:
+        """Return a new asyncio session, with its bash started. Raises InvalidRequest for what is none.
 
-    async def run(self, command: Command, **options: Any) -> Result:
+        The first comes from ``connect``, and decides where the others are. In a cluster a name of its own could lead
+        to another machine.
+        """
+        session: Any
+        if isinstance(first := self._first, AsyncRemoteSession):
+            session = AsyncRemoteSession(f"{first.agent}-{name}", first._transport, first._start, first._opening)
+        else:
+            session = self._connect(f"{self._name}-{name}" if first else name)
+            session = await session if isawaitable(session) else session
+        if not iscoroutinefunction(getattr(session, "run", None)):
+            raise InvalidRequest(
+                "connect(name) returns a session for asyncio: an AsyncSession, what aconnect() returns, or"
+                f" AsyncAgents.session(name); not {session!r:.100}"
+            )
+        await session.open()
+        if not self._first:
+            self._first, self._name = session, name
+        return session
+
+    async def execute(
+        self, words: Sequence[str], cwd: str | None = None, env: Mapping[str, str] | None = None, **options: Any
+    ) -> Result:
+        """Run a program, which is found on PATH, in that directory and with these variables.
+
+        A time limit ends all that it started.
+        """
+        steps = [["exec", "--", *words]]
+        if env:
+            steps.insert(0, ["export", "--", *(f"{name}={value}" for name, value in env.items())])
+        if cwd is not None:
+            steps.insert(0, ["cd", "--", cwd])
+        return await self.run(" && ".join(map(shlex.join, steps)), on_timeout="interrupt", **options)
+
+    async def run(self, command: str, **options: Any) -> Result:
         """Run a command in a subshell. A session that raises an error of ours is not used again."""
-        session = self._idle.pop() if self._idle else await self._opened()
+        session = self._idle.pop() if self._idle else await self._another()
+        options |= {"isolated": True, "tty": False}
         try:
-            result: Result = await session.run(command, isolated=True, tty=False, **options)
+            result: Result = await session.run(command, **options)
+            if not result.ran:  # bash had ended before
+                result = await session.run(command, **options)
         except ShellSessionError:
             self._all.remove(session)
             with suppress(ShellSessionError):  # the first error says more
@@ -88,9 +110,9 @@ class Pool:
         self._idle.append(session)
         return result
 
-    async def _opened(self) -> Any:
+    async def _another(self) -> Any:
         self._number += 1
-        session = await connected(self._connect, f"{self._prefix}-{self._number}")
+        session = await self.open(f"execute-{self._number}")
         self._all.append(session)
         return session
 
@@ -120,7 +142,7 @@ class Pool:
 
     async def _run_for(self, path: str, command: str, **options: Any) -> Result:
         """Run a command about a file. Raises the OSError that its last message names."""
-        result = await self.run(command, timeout=None, env=_IN_ENGLISH, **options)
+        result = await self.run(f"export LC_ALL=C; {command}", timeout=None, **options)
         if not result.ok:
             said = result.stderr.strip().rpartition("\n")[2] or result.reason
             reason = said.rpartition(": ")[2]
@@ -128,7 +150,7 @@ class Pool:
         return result
 
     async def close(self) -> None:
-        """Close all sessions, and so end all that runs in them."""
+        """Close the sessions that ``open`` did not return, and so end all that runs in them."""
         sessions, self._all, self._idle = self._all, [], []
         await close_all(sessions)
 

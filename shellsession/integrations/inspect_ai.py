@@ -19,7 +19,7 @@ from typing import Any, Final
 from ..errors import DaemonUnavailable, ShellUnavailable
 from ..models import Limits, Result
 from .extras import missing
-from .harness import Connect, Pool, local
+from .harness import Connect, Place, local
 
 try:
     from inspect_ai.util import (
@@ -47,28 +47,29 @@ class Sandbox(SandboxEnvironment):
     """
 
     _connect: Connect = staticmethod(local)
-    _place: str | None = None
+    _kept: str | None = None  # a directory that was not made for a sample
 
-    def __init__(self, pool: Pool, directory: str, uid: str, user: str, can_switch: bool) -> None:
+    def __init__(self, place: Place, directory: str, uid: str, user: str, can_switch: bool) -> None:
         super().__init__()
-        self._pool, self._directory = pool, directory
+        self._place, self._directory = place, directory
         self._names, self._can_switch = (uid, user), can_switch
 
     @classmethod
     async def sample_init(cls, task_name: str, config: Any, metadata: dict[str, str]) -> dict[str, SandboxEnvironment]:
         """Open a session, and make the directory of the sample."""
-        pool = Pool(cls._connect, f"inspect-{token_hex(4)}")
-        directory = "mktemp -d -t inspect-XXXXXXXX" if cls._place is None else f"cd -- {shlex.quote(cls._place)} && pwd"
+        of_sample = f"inspect-{token_hex(4)}"
+        place = Place(lambda name: cls._connect(f"{of_sample}-{name}"))
+        make = "mktemp -d -t inspect-XXXXXXXX" if cls._kept is None else f"cd -- {shlex.quote(cls._kept)} && pwd"
         switch = f"[[ $EUID = 0 && -x {_RUNUSER} ]] && echo yes || echo"
-        command = f'{directory} && echo "$EUID" && {{ id -un 2>/dev/null || echo; }} && {{ {switch}; }}'
+        command = f'{make} && echo "$EUID" && {{ id -un 2>/dev/null || echo; }} && {{ {switch}; }}'
         try:
             with _reachable():
-                result = await pool.run(command, check=True)
+                result = await place.run(command, check=True)
         except BaseException:
-            await pool.close()
+            await place.close()
             raise
-        place, uid, user, can_switch = result.stdout.split("\n")[:4]
-        return {"default": cls(pool, place, uid, user, bool(can_switch))}
+        directory, uid, user, can_switch = result.stdout.split("\n")[:4]
+        return {"default": cls(place, directory, uid, user, bool(can_switch))}
 
     @classmethod
     async def sample_cleanup(
@@ -79,14 +80,16 @@ class Sandbox(SandboxEnvironment):
             await environment.as_type(Sandbox)._end()
 
     async def _end(self) -> None:
-        await self._pool.close()
-        if self._place is None:
+        await self._place.close()
+        if self._kept is None:
             try:
-                result = await self._pool.run(["rm", "-rf", "--", self._directory])  # in a new one: nothing else runs
+                result = await self._place.execute(
+                    ["rm", "-rf", "--", self._directory]
+                )  # in a new one: nothing else runs
                 if not result.ok:
                     _log.warning("the directory %s of a sample could not be removed: %s", self._directory, result)
             finally:
-                await self._pool.close()
+                await self._place.close()
 
     async def exec(
         self,
@@ -105,10 +108,11 @@ class Sandbox(SandboxEnvironment):
         SandboxUnavailableError as Inspect defines them.
         """
         _refuse_nul(*cmd)
+        words, place = [*self._switch(user), *cmd], self._path(cwd or ".")
         limits = Limits(max_output=SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE)
-        options = {"stdin": input, "cwd": self._path(cwd or "."), "env": env, "timeout": timeout, "limits": limits}
+        options = {"stdin": input, "timeout": timeout, "merge_stderr": False, "limits": limits}
         with _reachable():
-            result = await self._pool.execute([*self._switch(user), *cmd], merge_stderr=False, **options)
+            result = await self._place.execute(words, place, env, **options)
         return _completed(cmd, result)
 
     def _switch(self, user: str | None) -> list[str]:
@@ -131,7 +135,7 @@ class Sandbox(SandboxEnvironment):
         limit = SandboxEnvironmentLimits.MAX_READ_FILE_SIZE
         try:
             with _reachable():
-                data = await self._pool.read_file(self._path(file), limit)
+                data = await self._place.read_file(self._path(file), limit)
         except OSError as error:
             if error.errno == errno.EFBIG:
                 raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_READ_FILE_SIZE_STR, None) from error
@@ -142,7 +146,7 @@ class Sandbox(SandboxEnvironment):
         """Write a file, and make the directories above it. Raises as ``open`` does."""
         data = contents.encode() if isinstance(contents, str) else contents
         with _reachable():
-            await self._pool.write_file(self._path(file), data)
+            await self._place.write_file(self._path(file), data)
 
     def default_polling_interval(self) -> float:
         """How many seconds Inspect's own services wait between two looks at the sandbox."""
@@ -155,7 +159,7 @@ def register(name: str, connect: Connect, directory: str | None = None) -> str:
     ``directory``: where the commands start, and what relative paths are relative to (default: a new, temporary
     directory for each sample).
     """
-    members = {"_connect": staticmethod(connect), "_place": directory, "__doc__": Sandbox.__doc__}
+    members = {"_connect": staticmethod(connect), "_kept": directory, "__doc__": Sandbox.__doc__}
     sandboxenv(name=name)(type("Sandbox", (Sandbox,), members))
     return name
 
@@ -188,5 +192,4 @@ def _completed(cmd: list[str], result: Result) -> ExecResult[str]:
     denied = rf"(exec: |failed to execute ){re.escape(cmd[0])}: .*{os.strerror(errno.EACCES)}$"
     if result.exit_code == 126 and re.search(denied, result.stderr.rstrip()):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), cmd[0])
-    stderr = result.stderr if result.ran else f"{result.stderr}{result.reason}\n"  # there is no such directory, mostly
-    return ExecResult(result.exit_code == 0, result.exit_code, result.stdout, stderr)
+    return ExecResult(result.exit_code == 0, result.exit_code, result.stdout, result.stderr)

@@ -16,7 +16,7 @@ from ..errors import NotRunning, ShellSessionError
 from ..models import TTY, CommandTimeout, Limits, Result
 from ..text import clean
 from .extras import missing
-from .harness import MOST, Connect, Pool, close_all, connected, local
+from .harness import MOST, Connect, Place, close_all, local
 
 try:
     import pexpect
@@ -70,14 +70,13 @@ class Runtime(AbstractRuntime):
 
     def __init__(self, connect: Connect = local, *, logger: logging.Logger | None = None) -> None:
         self.logger = logger or get_logger("rex-runtime")
-        self._connect = connect
         self._sessions: dict[str, Any] = {}
-        self._pool = Pool(connect, "execute")
+        self._place = Place(connect)
 
     async def is_alive(self, *, timeout: float | None = None) -> IsAliveResponse:
         """Return whether a command runs."""
         try:
-            await self._pool.run("true", timeout=timeout, check=True)
+            await self._place.run("true", timeout=timeout, check=True)
         except ShellSessionError as error:
             return IsAliveResponse(is_alive=False, message=str(error))
         return IsAliveResponse(is_alive=True)
@@ -86,7 +85,7 @@ class Runtime(AbstractRuntime):
         """Open a session. Raises SessionExistsError, and CommandTimeoutError if ``startup_source`` takes too long."""
         if request.session in self._sessions:
             raise SessionExistsError(f"session {request.session!r} already exists: close it first, or use another name")
-        session = await connected(self._connect, request.session)
+        session = await self._place.open(request.session)
         startup, output = "\n".join(f"source {path}" for path in request.startup_source), ""
         if startup:
             result = await session.run(startup, merge_stderr=True, timeout=request.startup_timeout)
@@ -137,32 +136,30 @@ class Runtime(AbstractRuntime):
         if command.env is not None:  # it replaces the environment
             words = ["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in command.env.items()), *words]
         options = {"timeout": command.timeout, "cwd": command.cwd, "merge_stderr": command.merge_output_streams}
-        result = await self._pool.execute(words, limits=_LIMITS, **options)
+        result = await self._place.execute(words, limits=_LIMITS, **options)
         if result.outcome == "timed_out":
             raise _timeout(command.command, command.timeout, result)
         stdout, stderr = (
             data.decode("utf-8", "backslashreplace") for data in (result.stdout_bytes, result.stderr_bytes)
         )
-        if not result.ran:  # the directory, mostly
-            stderr = f"{stderr}{result.reason}\n"
         if command.check and result.exit_code != 0:
             raise _failed(command, result.exit_code, f"Stdout:\n{stdout!r}\nStderr:\n{stderr!r}")
         return CommandResponse(stdout=stdout, stderr=stderr, exit_code=result.exit_code)
 
     async def read_file(self, request: ReadFileRequest) -> ReadFileResponse:
         """Return the text of a file. Raises OSError and UnicodeDecodeError, like ``Path.read_text``."""
-        data = await self._pool.read_file(request.path)
+        data = await self._place.read_file(request.path)
         text = io.TextIOWrapper(io.BytesIO(data), encoding=request.encoding or "utf-8", errors=request.errors)
         return ReadFileResponse(content=text.read())
 
     async def write_file(self, request: WriteFileRequest) -> WriteFileResponse:
         """Write a text as UTF-8, and make the directories above the file. Raises OSError."""
-        await self._pool.write_file(request.path, request.content.encode())
+        await self._place.write_file(request.path, request.content.encode())
         return WriteFileResponse()
 
     async def upload(self, request: UploadRequest) -> UploadResponse:
         """Copy a file or directory of this machine, with its modes and links. Raises OSError."""
-        await self._pool.upload(Path(request.source_path), request.target_path)
+        await self._place.upload(Path(request.source_path), request.target_path)
         return UploadResponse()
 
     async def close(self) -> CloseResponse:
@@ -171,7 +168,7 @@ class Runtime(AbstractRuntime):
         try:
             await close_all(sessions.values())
         finally:
-            await self._pool.close()
+            await self._place.close()
         return CloseResponse()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import shutil
 from collections.abc import AsyncIterator, Sequence
@@ -13,6 +14,7 @@ from typing import Any, Final
 import anyio
 import pytest
 from connects import connect  # noqa: F401 - a fixture
+from daemons import Daemon
 from inspect_ai import Task, eval
 from inspect_ai.dataset import Sample
 from inspect_ai.model import ModelOutput, ModelUsage, get_model
@@ -22,9 +24,9 @@ from inspect_ai.util import SandboxUnavailableError, SandboxUserUnsupportedError
 from inspect_ai.util._sandbox import self_check
 from inspect_ai.util._sandbox.registry import registry_find_sandboxenv
 from sandboxes import run_as
-from system import unique_seconds, until, with_argument
+from system import unique_seconds, until, wait_until, with_argument
 
-from shellsession import AsyncSession, DaemonUnavailable
+from shellsession import AsyncSession, DaemonUnavailable, Sandbox as Limit, aconnect
 from shellsession.integrations.harness import Connect
 from shellsession.integrations.inspect_ai import Sandbox, register
 
@@ -142,6 +144,39 @@ def test_what_is_unavailable_is_an_error_of_inspect() -> None:
 
     with pytest.raises(SandboxUnavailableError, match="there is no daemon"):
         asyncio.run(checked("test_exec_output", register("nowhere", nowhere)))
+
+
+def test_all_sessions_of_a_sample_are_at_one_place(daemon: Daemon) -> None:
+    """In a cluster the next name may belong to another machine."""
+    names = list[str]()
+
+    def once(name: str) -> Any:
+        names.append(name)
+        return aconnect(f"one-{name}", daemon.socket, False)
+
+    async def main() -> None:
+        async with sample(register("one", once)) as environment:
+            await asyncio.gather(environment.exec(["true"]), environment.exec(["true"]))
+
+    asyncio.run(main())
+    (first,) = names
+    for agent in (f"one-{first}", f"one-{first.removesuffix('1')}2"):
+        wait_until(functools.partial(daemon.logged, agent), "the log of its commands")
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+def test_sessions_may_be_confined(place: Path) -> None:
+    async def main() -> None:
+        confined = Limit(write=[str(place)])
+        async with sample(register("confined", lambda name: AsyncSession(sandbox=confined), str(place))) as environment:
+            await environment.write_file("below/file", "text")
+            found = await environment.exec(
+                ["sh", "-c", "cat file; echo $ONE; echo >/etc/x"], cwd="below", env={"ONE": "1"}
+            )
+            assert (found.stdout, found.returncode) == ("text1\n", 2)
+            assert "Read-only" in found.stderr
+
+    asyncio.run(main())
 
 
 def test_an_ordinary_user_cannot_become_another() -> None:
