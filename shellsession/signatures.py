@@ -11,9 +11,10 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Itera
 from functools import wraps
 from os import PathLike
 from types import EllipsisType
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypedDict, TypeVar
+from typing import Any, BinaryIO, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypedDict, TypeVar
 
 from .errors import InvalidRequest
+from .files import Transfer, reading, writing
 from .models import (
     TTY,
     Limits,
@@ -128,6 +129,12 @@ class AnySession(Generic[R]):
     """The base of sessions for threads and for asyncio."""
 
     _gentle: OnTimeout  # the ``on_timeout`` of a command that cannot be handed back at its time limit
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "a session cannot be pickled, as its shell belongs to this machine: pickle its results, or use connect()"
+            " with the agent's name in the other process"
+        )
 
     def _request(self, command: Command, given: RunOptions) -> R:
         """Return the request for ``run``, with the session's own value for each option that is not given.
@@ -315,7 +322,30 @@ class ThreadSession(_Streaming[R, Output]):
         """
         return self._page(query_for(id, stream, lines, bytes, grep, max_chars, masker(redact)))
 
+    def read_file(self, path: str | PathLike[str], *, into: BinaryIO | None = None) -> bytes:
+        """Return the content of a file. It needs no shell, and works while a command runs.
+
+        A relative path starts at the session's directory (``cwd``); ``~`` is not expanded. ``into``: a file object that
+        gets the content piece by piece, for a file that is too large for memory; then the result is empty.
+
+        Raises FileNotFoundError, PermissionError, IsADirectoryError and the like, and InvalidRequest for what is not a
+        regular file. In a session with a sandbox it raises InvalidRequest: use a command there.
+        """
+        return self._transfer(reading(path, into))
+
+    def write_file(self, path: str | PathLike[str], data: bytes | str | BinaryIO, *, parents: bool = False) -> None:
+        """Replace the content of a file with ``data``, or make the file, with the umask of the session.
+
+        A str is written as UTF-8. A binary file object is read to its end, piece by piece. ``parents``: make missing
+        directories. The path and the errors are as for ``read_file``. The file is emptied first and then written, as
+        by ``>`` of bash: if an error comes in between, the file has only a part.
+        """
+        return self._transfer(writing(path, data, parents))
+
     def _page(self, query: Query) -> str:
+        raise NotImplementedError
+
+    def _transfer(self, transfer: Transfer[T]) -> T:
         raise NotImplementedError
 
     def _run(self, request: R) -> Result:
@@ -335,6 +365,8 @@ class LoopSession(_Streaming[R, AsyncOutput]):
     expect = awaited(ThreadSession.expect)
     expect_exact = awaited(ThreadSession.expect_exact)
     read_output = awaited(ThreadSession.read_output)
+    read_file = awaited(ThreadSession.read_file)
+    write_file = awaited(ThreadSession.write_file)
 
     async def __aenter__(self) -> Self:
         return self
@@ -343,6 +375,9 @@ class LoopSession(_Streaming[R, AsyncOutput]):
         return checked(await running, check, command)
 
     async def _page(self, query: Query) -> str:
+        raise NotImplementedError
+
+    async def _transfer(self, transfer: Transfer[T]) -> T:
         raise NotImplementedError
 
     async def _run(self, request: R) -> Result:

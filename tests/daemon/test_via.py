@@ -32,7 +32,8 @@ from shellsession import (
     aconnect,
     connect,
 )
-from shellsession.daemon.client import via as client
+from shellsession.daemon.client import pipe as client
+from shellsession.daemon.client.via import Program
 from shellsession.daemon.protocol import frames
 from shellsession.daemon.protocol.frames import FrameDecoder
 
@@ -42,7 +43,8 @@ Connect = Callable[..., RemoteSession]
 
 def bridges() -> list[int]:
     """The pids of the bridges of this process."""
-    return [one.process.pid for one in client._running.bridges.values() if not one.ended]
+    pipes = [one.pipe for one in client._running.bridges.values() if not one.ended]
+    return [pipe.process.pid for pipe in pipes if isinstance(pipe, Program)]
 
 
 @pytest.fixture
@@ -68,6 +70,15 @@ def test_state_and_status_as_here(there: Connect) -> None:
     session.run("sleep 60 &")
     (job,) = session.jobs()
     assert job.kill()
+
+
+def test_files_alike(there: Connect, place: Path) -> None:
+    session, data = there(cwd=str(place)), bytes(range(256)) * 10_000
+    session.write_file("sub/file", data, parents=True)
+    session.run("cd sub")
+    assert session.read_file("file") == data
+    with pytest.raises(FileNotFoundError, match=r"^\[Errno 2\] No such file or directory: 'missing'$"):
+        session.read_file("missing")
 
 
 def test_asyncio_alike(daemon: Daemon) -> None:
@@ -117,7 +128,7 @@ def test_a_child_closes_only_what_is_the_bridges(there: Connect) -> None:
     (bridge,) = (one for one in client._running.bridges.values() if not one.ended)
 
     def look() -> None:
-        assert not any(os.path.exists(f"/proc/self/fd/{fd}") for fd in (bridge.source, bridge.sink))
+        assert not any(os.path.exists(f"/proc/self/fd/{fd}") for fd in (bridge.pipe.source, bridge.pipe.sink))
 
     in_child(look)
     assert session.run("echo on").stdout == "on\n"

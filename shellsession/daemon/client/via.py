@@ -1,77 +1,32 @@
-"""``ViaTransport``: connections to a daemon elsewhere, through the pipe of a program such as ssh.
+"""``ViaTransport``: connections to a daemon elsewhere, through a program such as ssh.
 
-The program is ``via`` with `shellsession bridge` behind it. One of them serves all sessions of this process with the
-same ``via``; a thread carries their connections (see ``mux``). It ends when the last connection has been closed.
+The program is ``via`` with `shellsession bridge` behind it.
 """
 
 from __future__ import annotations
 
 import os
-import threading
-import time
-from _socket import socketpair
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
-from ...errors import DaemonUnavailable, InvalidRequest, ProtocolError, ShellSessionError, VersionMismatch
-from ...models import VERSION
-from ..protocol import frames
-from ..protocol.endpoint import PATIENCE
-from ..protocol.frames import FRAMING, frame, read_greeting
-from ..protocol.mux import Mux, PipeEnded
-from ..protocol.wire import PROTOCOL
-from .transport import SocketChannel
+from ...errors import DaemonUnavailable, InvalidRequest
+from ..protocol.mux import FilePipe
+from .pipe import BridgePipe, PipeTransport
 
-if TYPE_CHECKING:
-    from _socket import socket
-
-
-# How many seconds the bridge may take to greet. An ssh through several hosts takes a few.
-_GREETING: Final = 30.0
-# After so many seconds without a word from the daemon it is asked for one; then it has PATIENCE seconds.
-_QUIET: Final = 5.0
-_patience = PATIENCE
-# A bridge without connections ends after so many seconds: often the next session follows at once.
-_LINGER: Final = 1.0
-# A pipe that worked before is reopened for so many seconds.
-_REOPEN: Final = 20.0
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 _ERRORS_MAX: Final = 4096  # bytes of its stderr that are kept
 _LINES: Final = 5  # of them in a message
-_ADVICE: Final = f"install Python 3.11 or newer and shellsession {VERSION} there, or name the program with remote="
 
 
-class ViaChannel(SocketChannel):
-    """One connection through the pipe. The bridge has checked who listens there."""
+class Program(FilePipe, BridgePipe):
+    """The standard streams of a running program."""
 
-    def __init__(self, ours: socket, place: str) -> None:
-        super().__init__(ours)
-        self._place = place
-
-    def __str__(self) -> str:
-        return self._place
-
-    def check(self) -> None:
-        pass
-
-
-class _Answer:
-    """What the bridge says to the opening of one connection."""
-
-    def __init__(self) -> None:
-        self.here = threading.Event()
-        self.refusal: bytes | None = None
-        self.lost = False  # the pipe broke first
-
-
-class _Bridge(Mux):
-    """A running program, and the thread that carries connections through its pipe."""
+    advice = f"{BridgePipe.advice}, or name the program with remote="
 
     def __init__(self, command: Sequence[str]) -> None:
         import subprocess
 
-        self._place = " ".join(command)
+        self._place = f"`{' '.join(command)}`"
         try:
             # A session of its own: Ctrl-C at our terminal must not reach it.
             self.process = subprocess.Popen(
@@ -83,301 +38,59 @@ class _Bridge(Mux):
                 start_new_session=True,
             )
         except OSError as error:
-            raise DaemonUnavailable(f"`{self._place}` could not be started: {error.strerror}") from error
-        pipes = self.process.stdin, self.process.stdout, self.process.stderr
-        self.pipes = [pipe for pipe in pipes if pipe is not None]  # all three
-        into, out_of, self._errors_end = (pipe.fileno() for pipe in self.pipes)
+            raise DaemonUnavailable(f"{self._place} could not be started: {error.strerror}") from error
+        streams = self.process.stdin, self.process.stdout, self.process.stderr
+        self._streams = [stream for stream in streams if stream is not None]  # all three
+        into, out_of, self.errors = (stream.fileno() for stream in self._streams)
         super().__init__(out_of, into)
-        os.set_blocking(self._errors_end, False)
-        self.epoll.register(self._errors_end, 1)
-        self._errors = b""
-        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self.epoll.register(self._wake, 1)
-        self._lock = threading.Lock()
-        self._asked: list[tuple[int, bytes, _Answer, socket]] = []
-        self._answers: dict[int, tuple[_Answer, socket]] = {}
-        self._number = 0
-        self.state: dict[str, Any] = {}
-        self.greeted = threading.Event()  # or it has failed
-        self.failure: ShellSessionError | None = None
-        self.ended = False
-        self._preamble: bytes | None = b""  # what came of the greeting; None once that is complete
-        self._heard = time.monotonic()
-        self._probe = 0  # the stream that asks for a word
-        self._probed = 0.0  # when
-        threading.Thread(target=self._run, name="shellsession-via", daemon=True).start()
+        os.set_blocking(self.errors, False)
+        self._text = b""
 
-    # -- called by the sessions' threads
+    def __str__(self) -> str:
+        return self._place
 
-    def open(self, how: bytes) -> socket | None:
-        """A new connection; None if no daemon listens. Raises DaemonUnavailable, and PipeEnded."""
-        ours, theirs = socketpair()
-        theirs.setblocking(False)
-        answer = _Answer()
-        with self._lock:
-            if self.ended:
-                raise PipeEnded
-            self._number += 1
-            self._asked.append((self._number, how, answer, theirs))
-            os.eventfd_write(self._wake, 1)
-        answer.here.wait()  # the thread gives up when nothing comes
-        if answer.lost:
-            raise PipeEnded
-        if answer.refusal is None:
-            return ours
-        ours.close()
-        if not answer.refusal:
-            return None
-        raise DaemonUnavailable(f"{answer.refusal.decode('utf-8', 'replace')} (said by `{self._place}`)")
-
-    # -- called in the thread
-
-    def _run(self) -> None:
+    def read_errors(self) -> bool:
+        assert self.errors is not None
         try:
-            self._serve_all()
-        except PipeEnded:
-            self.failure = DaemonUnavailable(self._why_ended())
-        except ShellSessionError as error:
-            self.failure = error
-        finally:
-            self._end()
-
-    def _serve_all(self) -> None:
-        self._await_greeting()
-        emptied = self._heard = time.monotonic()
-        while not self._is_unused(emptied):
-            moved = self.turn(min(_LINGER, _QUIET, _patience) / 2)
-            self._take_asked()
-            if self.streams or self._answers:
-                emptied = time.monotonic()
-                if not moved:
-                    self._check_life()
-            else:
-                self._heard = time.monotonic()
-
-    def _await_greeting(self) -> None:
-        until = time.monotonic() + _GREETING
-        while self._preamble is not None:
-            left = until - time.monotonic()
-            if left <= 0:
-                raise DaemonUnavailable(
-                    f"`{self._place}` has sent no greeting for {_GREETING:g} s: nothing was run; try it by hand"
-                )
-            self.turn(left)
-
-    def _is_unused(self, emptied: float) -> bool:
-        """True if no session needs the bridge any more; from then on none gets it."""
-        with self._lock:
-            self.ended = time.monotonic() - emptied > _LINGER and not self._asked
-            return self.ended
-
-    def _check_life(self) -> None:
-        """Ask a silent daemon for a word. Raises DaemonUnavailable if none has come in time."""
-        now = time.monotonic()
-        if now - self._heard <= _QUIET:
-            return
-        if not self._probe:
-            self._begin_probe()
-            self._probed = now
-        elif now - max(self._heard, self._probed) > _patience:
-            raise DaemonUnavailable(f"nothing has come through `{self._place}` for {_patience:g} s")
-
-    def _begin_probe(self) -> None:
-        """Connect to the daemon once more: it greets at once, if it and all between are alive."""
-        with self._lock:
-            self._number += 1
-            self._probe = self._number
-        self.put(frame(frames.OPEN, self._probe, frames.LOOK))
-
-    def _take_asked(self) -> None:
-        """Ask for the connections that the sessions want."""
-        with self._lock:
-            asked, self._asked = self._asked, []
-        for number, how, answer, end in asked:
-            self._answers[number] = answer, end
-            self.put(frame(frames.OPEN, number, how))
-
-    def answered(self, number: int, refusal: bytes | None) -> None:
-        if number == self._probe:
-            if refusal is not None:
-                self._heard, self._probe = time.monotonic(), 0
-            return
-        if (found := self._answers.pop(number, None)) is None:
-            raise ProtocolError("the other end of the pipe answered a request that was not sent")
-        answer, end = found
-        if refusal is None:
-            self.add(number, end)
-        else:
-            end.close()
-            answer.refusal = refusal
-        answer.here.set()
-
-    def heard(self, number: int) -> None:
-        self._heard = time.monotonic()
-        if number == self._probe:
-            self._probe = 0
-            self.put(frame(frames.CLOSE, number))
-
-    def take(self, data: bytes) -> None:
-        if self._preamble is None:
-            super().take(data)
-            return
-        self._preamble += data
-        try:
-            found = read_greeting(self._preamble)
-        except ProtocolError as error:
-            raise DaemonUnavailable(f"`{self._place}` is no bridge: {error}; {_ADVICE}") from None
-        if found is None:
-            return
-        greeting, rest = found
-        if (greeting.get("framing"), greeting.get("protocol")) != (FRAMING, PROTOCOL):
-            raise VersionMismatch(
-                f"`{self._place}` is shellsession {greeting.get('version')} (protocol {greeting.get('protocol')}), this"
-                f" client is {VERSION} ({PROTOCOL}): install shellsession {VERSION} there"
-            )
-        if not isinstance(state := greeting.get("state"), dict):
-            raise ProtocolError(f"`{self._place}` greets without the state of its process: {_ADVICE}")
-        self.state, self._preamble = state, None
-        self.greeted.set()
-        if rest:
-            super().take(rest)
-
-    def other(self, fd: int) -> None:
-        if fd == self._wake:
-            os.eventfd_read(fd)
-            return
-        try:
-            data = os.read(fd, _ERRORS_MAX)
+            while data := os.read(self.errors, _ERRORS_MAX):
+                self._text = (self._text + data)[-_ERRORS_MAX:]
+        except BlockingIOError:
+            return True
         except OSError:
-            data = b""
-        if not data:
-            self.epoll.unregister(fd)
-        self._errors = (self._errors + data)[-_ERRORS_MAX:]
+            pass
+        return False
 
-    def _why_ended(self) -> str:
-        """The message when the program has ended before its greeting, or later."""
-        with suppress(BlockingIOError):
-            while data := os.read(self._errors_end, _ERRORS_MAX):
-                self._errors = (self._errors + data)[-_ERRORS_MAX:]
-        lines = self._errors.decode("utf-8", "replace").strip().splitlines()[-_LINES:]
-        said = f": {' | '.join(lines)}" if lines else ""
-        if self._preamble is None:
-            return f"`{self._place}` has ended{said}"
-        return f"`{self._place}` ended without a greeting{said}; {_ADVICE}"
+    def why_ended(self) -> str:
+        self.read_errors()
+        return " | ".join(self._text.decode("utf-8", "replace").strip().splitlines()[-_LINES:])
 
-    def _end(self) -> None:
-        """End the program, and tell all who wait for it."""
-        with self._lock:
-            self.ended = True
-            asked, self._asked = self._asked, []
-        for _, _, answer, end in asked:
-            self._answers[-len(self._answers) - 1] = answer, end
-        self.close()
-        for pipe in self.pipes:
+    def close(self) -> None:
+        for stream in self._streams:
             with suppress(OSError):
-                pipe.close()
-        os.close(self._wake)
-        if self.failure is not None:
+                stream.close()
+
+    def end(self, failed: bool) -> None:
+        self.close()
+        if failed:
             self.process.kill()  # it may be stopped
         self.process.wait()
-        for answer, end in self._answers.values():
-            end.close()
-            answer.lost = True
-            answer.here.set()
-        self.greeted.set()
 
 
-class _Running:
-    """The bridges of this process, by command."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.bridges: dict[tuple[str, ...], _Bridge] = {}
-        self.worked: set[tuple[str, ...]] = set()  # those that have greeted once
-
-
-_running = _Running()
-
-
-def _forget() -> None:
-    """In a forked child: its parent's pipes are not its own. Those of a bridge that has ended are closed already."""
-    global _running
-    for bridge in _running.bridges.values():
-        for pipe in bridge.pipes:
-            pipe.close()
-    _running = _Running()
-
-
-os.register_at_fork(after_in_child=_forget)
-
-
-class ViaTransport:
+class ViaTransport(PipeTransport):
     """Connects to this user's daemon at the other end of ``via``.
 
     ``remote``: the program there. ``socket``: the daemon's socket there (default: the one of the user there).
     """
-
-    is_local = False
 
     def __init__(self, via: Sequence[str], remote: str = "shellsession", socket: str | None = None) -> None:
         if isinstance(via, str) or not via or not all(isinstance(word, str) and word for word in via):
             raise InvalidRequest(f"via is a sequence of words such as ['ssh', 'box'], not {via!r:.100}")
         if not isinstance(remote, str) or not remote:
             raise InvalidRequest(f"remote is the name or path of a program there, not {remote!r:.100}")
-        self._place = " ".join(via)
-        self._command = (*via, remote, "bridge")
+        place = f"`{' '.join(via)}`"
+        command = (*via, remote, "bridge")
         if socket is not None:
             if not os.path.isabs(socket):
-                raise InvalidRequest(f"the socket is a path where `{self._place}` leads, so it must be absolute")
-            self._command += ("--socket", socket)
-
-    def __str__(self) -> str:
-        return f"`{self._place}`"
-
-    def inherited(self) -> dict[str, Any]:
-        return self._bridge().state
-
-    def reach(self) -> ViaChannel | None:
-        return self._open(frames.LOOK)
-
-    def connect(self, start: bool) -> ViaChannel:
-        channel = self._open(frames.START if start else frames.FIND)
-        if channel is None:
-            raise DaemonUnavailable(f"the daemon that {self} leads to ended at once: try again")
-        return channel
-
-    def _open(self, how: bytes) -> ViaChannel | None:
-        until = time.monotonic() + _REOPEN
-        while True:
-            bridge = self._bridge()
-            try:
-                end = bridge.open(how)
-            except PipeEnded:
-                if time.monotonic() >= until:
-                    raise bridge.failure or DaemonUnavailable(f"{self} ends again and again") from None
-                continue
-            return None if end is None else ViaChannel(end, str(self))
-
-    def _bridge(self) -> _Bridge:
-        """A bridge that has greeted. Raises DaemonUnavailable, VersionMismatch.
-
-        If one worked before, the pipe is only broken: then it is tried again for a while.
-        """
-        running = _running
-        until, pause = time.monotonic() + _REOPEN, _SHORTEST_PAUSE
-        while True:
-            with running.lock:
-                bridge = running.bridges.get(self._command)
-                if bridge is None or bridge.ended:
-                    bridge = running.bridges[self._command] = _Bridge(self._command)
-            bridge.greeted.wait()
-            if bridge.state:
-                running.worked.add(self._command)
-                return bridge
-            failure = bridge.failure or DaemonUnavailable(f"{self} has ended")
-            if not isinstance(failure, DaemonUnavailable) or self._command not in running.worked:
-                raise failure
-            if time.monotonic() + pause >= until:
-                raise failure
-            threading.Event().wait(pause)
-            pause = min(_LONGEST_PAUSE, 2 * pause)
+                raise InvalidRequest(f"the socket is a path where {place} leads, so it must be absolute")
+            command += ("--socket", socket)
+        super().__init__(place, command, lambda: Program(command))

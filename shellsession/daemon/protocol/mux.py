@@ -19,7 +19,10 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from _socket import socket
-    from typing import Final
+    from collections.abc import Sequence
+    from typing import Final, Protocol
+else:
+    Protocol = object
 
 
 # Bytes waiting for the pipe at which no more are read from the streams.
@@ -32,6 +35,36 @@ _NOT_NOW: Final = 0x40
 
 class PipeEnded(Exception):
     """The other end has closed the pipe."""
+
+
+class Pipe(Protocol):
+    """Both directions of a pipe. No call blocks: each raises BlockingIOError instead."""
+
+    source: int | None  # readable when ``receive`` has something; None: its owner calls ``turn`` then
+    sink: int | None  # writable when ``send`` has room again; None: ``source`` is readable instead
+
+    def receive(self) -> bytes:
+        """The next bytes; b"" when the other end has closed the pipe. Raises OSError."""
+
+    def send(self, pieces: Sequence[bytes]) -> int:
+        """Send the first bytes of the pieces, and return how many. Raises OSError."""
+
+
+class FilePipe:
+    """A pipe of two descriptors."""
+
+    def __init__(self, source: int, sink: int) -> None:
+        self.source: int | None = source
+        self.sink: int | None = sink
+        self._ends = source, sink
+        for fd in self._ends:
+            os.set_blocking(fd, False)
+
+    def receive(self) -> bytes:
+        return os.read(self._ends[0], PAYLOAD_MAX)
+
+    def send(self, pieces: Sequence[bytes]) -> int:
+        return os.writev(self._ends[1], pieces)
 
 
 class Stream:
@@ -49,10 +82,10 @@ class Stream:
 
 
 class Mux:
-    """The streams of a pipe. ``source`` and ``sink``: the descriptors of the pipe's two directions."""
+    """The streams of a pipe."""
 
-    def __init__(self, source: int, sink: int) -> None:
-        self.source, self.sink = source, sink
+    def __init__(self, pipe: Pipe) -> None:
+        self.pipe = pipe
         self.streams: dict[int, Stream] = {}
         self._of_end: dict[int, Stream] = {}
         self._waiting: set[Stream] = set()  # streams with something to read, while the pipe is full
@@ -60,10 +93,9 @@ class Mux:
         self._unsent = 0  # bytes in it
         self._decoder = FrameDecoder()
         self._sink_watched = False
-        os.set_blocking(source, False)
-        os.set_blocking(sink, False)
         self.epoll = select.epoll()
-        self.epoll.register(source, select.EPOLLIN)
+        if pipe.source is not None:
+            self.epoll.register(pipe.source, select.EPOLLIN)
 
     # -- for the two ends to define
 
@@ -131,9 +163,9 @@ class Mux:
         self._flush()
         events = self.epoll.poll(timeout)
         for fd, event in events:
-            if fd == self.source:
-                self._receive()
-            elif fd == self.sink:
+            if fd == self.pipe.source:
+                self.receive()
+            elif fd == self.pipe.sink:
                 pass  # flushed below
             elif (stream := self._of_end.get(fd)) is None:
                 self.other(fd)
@@ -190,9 +222,10 @@ class Mux:
         self._watch(stream)
         return True
 
-    def _receive(self) -> None:
+    def receive(self) -> None:
+        """Take the next bytes of the pipe. Raises PipeEnded, ProtocolError."""
         try:
-            data = os.read(self.source, PAYLOAD_MAX)
+            data = self.pipe.receive()
         except BlockingIOError:
             return
         except OSError as error:
@@ -234,7 +267,7 @@ class Mux:
         try:
             while self._out:
                 pieces = [self._out[i] for i in range(min(_PIECES, len(self._out)))]
-                size = os.writev(self.sink, pieces)
+                size = self.pipe.send(pieces)
                 self._unsent -= size
                 while size and size >= len(self._out[0]):
                     size -= len(self._out.popleft())
@@ -244,12 +277,12 @@ class Mux:
             pass
         except OSError as error:
             raise PipeEnded from error
-        if bool(self._out) != self._sink_watched:
+        if self.pipe.sink is not None and bool(self._out) != self._sink_watched:
             self._sink_watched = bool(self._out)
             if self._sink_watched:
-                self.epoll.register(self.sink, select.EPOLLOUT)
+                self.epoll.register(self.pipe.sink, select.EPOLLOUT)
             else:
-                self.epoll.unregister(self.sink)
+                self.epoll.unregister(self.pipe.sink)
         if self._waiting and self._unsent < _FULL:
             waiting, self._waiting = self._waiting, set()
             for stream in waiting:
