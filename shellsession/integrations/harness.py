@@ -63,9 +63,10 @@ class Place:
         """
         session: Any
         if isinstance(first := self._first, AsyncRemoteSession):
-            session = AsyncRemoteSession(f"{first.agent}-{name}", first._transport, first._start, first._opening)
+            agent = first.agent.removesuffix(self._name) + name  # as ``connect`` would name it
+            session = AsyncRemoteSession(agent, first._transport, first._start, first._opening)
         else:
-            session = self._connect(f"{self._name}-{name}" if first else name)
+            session = self._connect(name)
             session = await session if isawaitable(session) else session
         if not iscoroutinefunction(getattr(session, "run", None)):
             raise InvalidRequest(

@@ -108,7 +108,7 @@ class Sandbox(SandboxEnvironment):
         SandboxUnavailableError as Inspect defines them.
         """
         _refuse_nul(*cmd)
-        words, place = [*self._switch(user), *cmd], self._path(cwd or ".")
+        words, place = [*self._switch(user), *cmd], self._path(cwd or "")
         limits = Limits(max_output=SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE)
         options = {"stdin": input, "timeout": timeout, "merge_stderr": False, "limits": limits}
         with _reachable():
