@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
@@ -56,7 +57,8 @@ class Directory:
         self._closing = asyncio.Event()
         self._lock = asyncio.Lock()
         # Agents that no node knows may be on one that was lost before: they wait as long as its lease.
-        restarted = ray.get_runtime_context().was_current_actor_reconstructed
+        with warnings.catch_warnings(action="ignore"):  # Ray's own code uses what Ray has deprecated
+            restarted = ray.get_runtime_context().was_current_actor_reconstructed
         self._unknown_until = time.monotonic() + lease if restarted else 0.0
         self._learned = not restarted
 

@@ -214,7 +214,7 @@ class Relay:
         while True:
             asked = time.clock_gettime(time.CLOCK_BOOTTIME)
             try:
-                wanted = ray.get(self._directory.hold.remote(self._node))
+                wanted = self._directory.hold.remote(self._node).future().result()  # `ray.get` warns here
             except ActorDiedError:  # for good: Ray restarts one that only crashed
                 wanted = False
             except RayError:

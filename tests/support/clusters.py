@@ -8,15 +8,13 @@ from typing import Any
 
 import pytest
 
-_SETTINGS = {
+os.environ |= {
     "RAY_DEDUP_LOGS": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_enable_worker_prestart": "0",
     "RAY_prestart_worker_first_driver": "0",
+    "RAY_worker_niceness": "15" if os.geteuid() == 0 else "0",  # only root can undo what Ray does
 }
-if os.geteuid():  # only root can undo what Ray does
-    _SETTINGS["RAY_worker_niceness"] = "0"
-os.environ |= _SETTINGS
 
 import ray
 from ray.cluster_utils import Cluster
