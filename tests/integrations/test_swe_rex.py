@@ -154,6 +154,7 @@ def test_the_output_is_exact_and_whatever_runs_on_is_said() -> None:
             run = runtime.run_in_session
             assert (await run(Action(command=r"printf '\n  x\n\n'"))).output == "\n  x\n\n"
             assert (await run(Action(command="cat; read x", check="silent"))).exit_code == 1  # no input, no wait
+            assert (await runtime.execute(Command(command=["no-such-command"]))).exit_code == 127
             asked = Action(command="echo one; read x; echo $x; exit_() { return 5; }; exit_", expect=["o.e"])
             with pytest.raises(NoExitCodeError, match=r"has printed 'o\.e', and runs on"):
                 await run(asked)
