@@ -24,6 +24,8 @@ from ..models import Limits, Result
 Connect = Callable[[str], Any | Awaitable[Any]]
 # The most output that a daemon sends for one command.
 MOST: Final = 128 << 20
+# Seconds for reading or writing a file: a named pipe would take for ever.
+_PATIENCE: Final = 600.0
 # The numbers of the system's errors, by the words with which the tools of the system end their messages.
 _NUMBERS: Final = {os.strerror(number): number for number in errno.errorcode}
 
@@ -142,8 +144,10 @@ class Place:
         await self._run_for(target, command, stdin=data)
 
     async def _run_for(self, path: str, command: str, **options: Any) -> Result:
-        """Run a command about a file. Raises the OSError that its last message names."""
-        result = await self.run(f"export LC_ALL=C; {command}", timeout=None, **options)
+        """Run a command about a file. Raises the OSError that its last message names, and TimeoutError."""
+        result = await self.run(f"export LC_ALL=C; {command}", timeout=_PATIENCE, on_timeout="interrupt", **options)
+        if result.outcome == "timed_out":
+            raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT), path)
         if not result.ok:
             said = result.stderr.strip().rpartition("\n")[2] or result.reason
             reason = said.rpartition(": ")[2]

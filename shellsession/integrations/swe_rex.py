@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from ..errors import NotRunning, ShellSessionError
 from ..models import TTY, CommandTimeout, Limits, Result
-from ..text import clean
+from ..text import clean, ending
 from .extras import missing
 from .harness import MOST, Connect, Place, close_all, local
 
@@ -137,11 +137,9 @@ class Runtime(AbstractRuntime):
             words = ["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in command.env.items()), *words]
         options = {"timeout": command.timeout, "cwd": command.cwd, "merge_stderr": command.merge_output_streams}
         result = await self._place.execute(words, limits=_LIMITS, **options)
-        if result.outcome == "timed_out":
+        if result.outcome in ("timed_out", "idle"):
             raise _timeout(command.command, command.timeout, result)
-        stdout, stderr = (
-            data.decode("utf-8", "backslashreplace") for data in (result.stdout_bytes, result.stderr_bytes)
-        )
+        stdout, stderr = (data.decode(*_LENIENT) for data in (result.stdout_bytes, result.stderr_bytes))
         if command.check and result.exit_code != 0:
             raise _failed(command, result.exit_code, f"Stdout:\n{stdout!r}\nStderr:\n{stderr!r}")
         return CommandResponse(stdout=stdout, stderr=stderr, exit_code=result.exit_code)
@@ -313,7 +311,7 @@ def _failed(asked: BashAction | Command, status: int | None, output: str) -> Non
 
 
 def _timeout(command: object, timeout: float | None, result: Result) -> CommandTimeoutError:
-    error = CommandTimeoutError(f"timeout after {timeout} seconds while running command {command!r}: {result.reason}")
+    error = CommandTimeoutError(f"timeout after {timeout} seconds while running command {command!r}: {ending(result)}")
     error.__cause__ = CommandTimeout(result.reason, result)  # it has the output so far
     return error
 

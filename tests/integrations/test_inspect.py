@@ -6,6 +6,7 @@ import asyncio
 import functools
 import os
 import shutil
+import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,9 +25,10 @@ from inspect_ai.util import SandboxUnavailableError, SandboxUserUnsupportedError
 from inspect_ai.util._sandbox import self_check
 from inspect_ai.util._sandbox.registry import registry_find_sandboxenv
 from sandboxes import run_as
-from system import unique_seconds, until, wait_until, with_argument
+from system import is_alive, unique_seconds, until, wait_until, with_argument
 
 from shellsession import AsyncSession, DaemonUnavailable, Sandbox as Limit, aconnect
+from shellsession.integrations import harness
 from shellsession.integrations.harness import Connect
 from shellsession.integrations.inspect_ai import Sandbox, register
 
@@ -129,12 +131,28 @@ def test_cancelling_ends_the_command(connect: Connect, started: Path) -> None:  
     asyncio.run(main())
 
 
+def test_a_named_pipe_is_not_read_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(harness, "_PATIENCE", 0.2)
+
+    async def main() -> None:
+        async with sample() as environment:
+            await environment.exec(["mkfifo", "pipe"])
+            with pytest.raises(TimeoutError, match="pipe"):
+                await environment.read_file("pipe")
+
+    asyncio.run(main())
+
+
 def test_what_is_unavailable_is_an_error_of_inspect() -> None:
     async def main() -> None:
         async with sample() as environment:
             with pytest.raises(SandboxUnavailableError, match="SIGKILL"):
                 await environment.exec(["sh", "-c", "kill -9 $PPID; sleep 9"])
             assert (await environment.exec(["echo", "on"])).stdout == "on\n"
+            idle = int((await environment.exec(["sh", "-c", "echo $PPID"])).stdout)
+            os.kill(idle, signal.SIGKILL)
+            await until(lambda: not is_alive(idle))
+            assert (await environment.exec(["echo", "on"])).stdout == "on\n"  # nothing had run: it is run in a new one
             assert (await environment.exec(["pwd"], cwd="none")).stderr.endswith("none: No such file or directory\n")
 
     asyncio.run(main())

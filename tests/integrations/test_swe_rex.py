@@ -173,7 +173,7 @@ def test_a_time_limit_ends_the_command_and_keeps_the_shell(connect: Connect) -> 
         async with opened(connect) as runtime:
             seconds = unique_seconds()
             await runtime.run_in_session(Action(command="x=5"))
-            with pytest.raises(CommandTimeoutError, match=r"timeout after 0\.2 seconds while running") as error:
+            with pytest.raises(CommandTimeoutError, match=r"timeout after 0\.2 seconds .* are kept") as error:
                 await runtime.run_in_session(Action(command=f"echo before; sleep {seconds}", timeout=0.2))
             assert error.value.__cause__.result.stdout == "before\n"
             assert not with_argument(seconds)
