@@ -40,7 +40,7 @@ from .options import (
 from .paging import Piece, Query, Read
 from .redact import Redact, redaction
 from .sandbox import Sandbox
-from .signatures import AnySession, Command, RunOptions, Seconds, Text, fed
+from .signatures import AnySession, Command, RunOptions, Seconds, Text, explained, fed
 
 if TYPE_CHECKING:
     from .policy.rules import Policy
@@ -61,6 +61,7 @@ class Base(AnySession[Request]):
     relied_on = False  # a tool depends on its state: if it was closed for being idle, the next call reports that
     lasts = False  # its tool promises that it lasts as long as its agent: only an ``idle_ttl`` closes it
 
+    @explained
     def __init__(
         self,
         cwd: str | os.PathLike[str] | None = None,

@@ -7,7 +7,17 @@ here; each kind of session implements ``_run`` and ``_stream``.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterable,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from functools import wraps
 from os import PathLike
 from types import EllipsisType
@@ -54,6 +64,35 @@ def awaited(verb: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any,
         return result
 
     return awaits
+
+
+def explained(call: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """Decorate a method: Python's TypeError for wrong arguments names the caller's class, and a similar option."""
+
+    @wraps(call)
+    def explains(self: Any, /, *values: P.args, **named: P.kwargs) -> T:
+        try:
+            return call(self, *values, **named)
+        except TypeError as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:  # ``call`` has begun
+                raise
+            name = type(self).__name__ + ("" if call.__name__ == "__init__" else f".{call.__name__}")
+            code = call.__code__
+            refuse_unknown(name, named, code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount])
+            raise TypeError(str(error).replace(call.__qualname__, name, 1)) from None
+
+    return explains
+
+
+def refuse_unknown(name: str, given: Iterable[str], options: Collection[str]) -> None:
+    """Raise TypeError, as Python words it, for the first of the ``given`` names that is no option of ``name``."""
+    for one in given:
+        if one not in options:
+            from difflib import get_close_matches  # 5 ms
+
+            close = get_close_matches(one, options, 1)
+            hint = f"did you mean {close[0]}?" if close else f"its options are {', '.join(options)}"
+            raise TypeError(f"{name}() got an unexpected keyword argument {one!r}: {hint}") from None
 
 
 class Output(Iterator[tuple[Stream, bytes] | Result], Protocol):
@@ -169,6 +208,7 @@ class AnySession(Generic[R]):
 class _Streaming(AnySession[R], Generic[R, OutputT]):
     """``stream``, which returns one kind of iterator for threads and another for asyncio."""
 
+    @explained
     def stream(
         self,
         command: Command,
@@ -210,6 +250,7 @@ class ThreadSession(_Streaming[R, Output]):
     def __enter__(self) -> Self:
         return self
 
+    @explained
     def run(
         self,
         command: Command,
@@ -293,6 +334,7 @@ class ThreadSession(_Streaming[R, Output]):
         """Wait until the output contains a plain string, or one of a list; otherwise like ``expect``."""
         return self._expect(pattern, timeout, exact=True)
 
+    @explained
     def read_output(
         self,
         id: str,
@@ -355,7 +397,7 @@ class ThreadSession(_Streaming[R, Output]):
         raise NotImplementedError
 
 
-_DEFAULTS: Final[Mapping[str, Any]] = ThreadSession.run.__kwdefaults__ or {}
+_DEFAULTS: Final[Mapping[str, Any]] = vars(ThreadSession.run)["__wrapped__"].__kwdefaults__
 
 
 class LoopSession(_Streaming[R, AsyncOutput]):

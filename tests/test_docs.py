@@ -47,7 +47,6 @@ _BLOCKS: Final = [block for page in _PAGES for block in blocks(page)]
 _RUN: Final = [block for block in _BLOCKS if not block.unrun]
 # Their programs need SDKs or a cluster: tests/integrations and tests/cluster run them.
 _ELSEWHERE: Final = ("docs/integrations/", "docs/cluster.md")
-_NEED_LIBRARIES: Final = ("shellsession.integrations.", "shellsession.cluster.")
 _UNRUN_MAX: Final = 10
 _PARSERS: Final[dict[str, Callable[[str], object]]] = {
     "json": json.loads,
@@ -147,7 +146,8 @@ def _linked(page: str) -> set[str]:
 def _codes(*modules: str) -> set[str]:
     """The codes of the errors that these modules define, or that any module does."""
     for module in pkgutil.walk_packages(shellsession.__path__, "shellsession."):
-        if not module.name.startswith(_NEED_LIBRARIES) and not module.name.endswith("__main__"):
+        room = module.name.split(".")[1]
+        if room not in ("integrations", "cluster", "__main__"):  # those that need an SDK
             importlib.import_module(module.name)
     kinds = [ShellSessionError]
     for kind in kinds:

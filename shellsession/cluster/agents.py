@@ -52,14 +52,14 @@ _ANSWER: Final = 10.0  # seconds that a node has to answer a question about it
 class NodeInfo:
     """A node that holds sessions. ``node``: its id in Ray. ``agents``: how many have a place there.
 
-    ``nice``: the niceness of its commands. Ray gives its workers 15; only root can undo that. To avoid it, set
-    RAY_worker_niceness=0 where `ray start` runs.
+    ``nice``: the niceness of its commands; None while it has no daemon. Ray gives its workers 15, and only root can
+    undo that. To avoid it, set RAY_worker_niceness=0 where `ray start` runs.
     """
 
     node: str
     address: str
     agents: int
-    nice: int
+    nice: int | None
 
 
 class _AgentTransport:

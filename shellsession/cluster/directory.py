@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
@@ -51,11 +52,13 @@ class Directory:
         self._resources, self._lease, self._serve = resources, lease, serve
         self._nodes: dict[str, _Node] = {}
         self._lost: dict[str, float] = {}  # when the lease of an agent's lost daemon is over
+        self._back: dict[str, float] = {}  # when a lost node may be used again: then its old relay is surely gone
         self._looked = float("-inf")
         self._closing = asyncio.Event()
         self._lock = asyncio.Lock()
         # Agents that no node knows may be on one that was lost before: they wait as long as its lease.
-        restarted = ray.get_runtime_context().was_current_actor_reconstructed
+        with warnings.catch_warnings(action="ignore"):  # Ray's own code uses what Ray has deprecated
+            restarted = ray.get_runtime_context().was_current_actor_reconstructed
         self._unknown_until = time.monotonic() + lease if restarted else 0.0
         self._learned = not restarted
 
@@ -147,10 +150,11 @@ class Directory:
             if name not in there or now - node.asked > self._lease:
                 del self._nodes[name]
                 self._lost |= dict.fromkeys(node.agents, node.asked + self._lease)
+                self._back[name] = now + self._lease
                 with suppress(RayError, ValueError):
                     ray.kill(node.relay)
         for name, one in there.items():
-            if name not in self._nodes and self._is_wanted(one["Resources"]):
+            if name not in self._nodes and self._back.get(name, 0.0) <= now and self._is_wanted(one["Resources"]):
                 node = self._nodes[name] = _Node(name, one["NodeManagerAddress"], self._relay(name))
                 if not self._learned:
                     await self._learn(node)

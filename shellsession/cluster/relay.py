@@ -7,6 +7,7 @@ The daemon is no child of the actor. It lives as long as its lease, which the re
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import threading
 import time
@@ -146,7 +147,9 @@ class Relay:
     def __init__(self, cluster: str, node: str, directory: Any, lease: float, serve: Sequence[str]) -> None:
         self._node, self._directory = node, directory
         self._me = ray.get_runtime_context().current_actor
-        self._socket = os.path.join(os.path.dirname(socket_path()), f"ray-{cluster}-{node[:8]}")
+        # A cluster's name may be longer than a path, and several nodes may be on one machine.
+        mark = hashlib.blake2b(f"{cluster}\0{node}".encode(), digest_size=8).hexdigest()
+        self._socket = os.path.join(os.path.dirname(socket_path()), f"ray-{mark}")
         self._transport = _NodeTransport(self._socket, ("--lease", f"{lease:g}", "--patience", "0", *serve))
         self._state = _state()
         self._pipes: dict[str, _Carried] = {}
@@ -176,7 +179,7 @@ class Relay:
         await asyncio.to_thread(self._stop)
 
     async def about(self) -> dict[str, Any]:
-        """The process ids of this actor and of the daemon (0: none), and the niceness of its commands."""
+        """The process ids of this actor and of the daemon, and the niceness of its commands; None without a daemon."""
         return await asyncio.to_thread(self._about)
 
     # -- in threads
@@ -185,8 +188,11 @@ class Relay:
         return [] if self._is_free() else admin.agents(self._socket)
 
     def _about(self) -> dict[str, Any]:
-        pid = 0 if self._is_free() else admin.stats(self._socket)["pid"]
-        return {"relay": os.getpid(), "daemon": pid, "nice": os.getpriority(os.PRIO_PROCESS, pid)}
+        known: dict[str, Any] = {"relay": os.getpid(), "daemon": None, "nice": None}
+        if not self._is_free():
+            known["daemon"] = pid = admin.stats(self._socket)["pid"]
+            known["nice"] = os.getpriority(os.PRIO_PROCESS, pid)
+        return known
 
     def _stop(self) -> None:
         with suppress(ShellSessionError):
@@ -208,7 +214,7 @@ class Relay:
         while True:
             asked = time.clock_gettime(time.CLOCK_BOOTTIME)
             try:
-                wanted = ray.get(self._directory.hold.remote(self._node))
+                wanted = self._directory.hold.remote(self._node).future().result()  # `ray.get` warns here
             except ActorDiedError:  # for good: Ray restarts one that only crashed
                 wanted = False
             except RayError:

@@ -6,15 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
-import clusters
 import pytest
 import test_contract
 from test_contract import *  # noqa: F403 - its tests
 
 from shellsession import Session
 from shellsession.cluster import RayAgents
-
-cluster = clusters.cluster
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import clusters
 import psutil
 import pytest
 import ray
@@ -32,8 +31,6 @@ from shellsession import (
     TooManySessions,
 )
 from shellsession.cluster import AsyncRayAgents, RayAgents
-
-cluster = clusters.cluster
 
 LEASE = 6.0
 
@@ -60,9 +57,9 @@ def node_of(agents: RayAgents, agent: str) -> Any:
     return agents.session(agent)._transport._node  # type: ignore[attr-defined]
 
 
-def about(agents: RayAgents, agent: str) -> dict[str, int]:
+def about(agents: RayAgents, agent: str) -> dict[str, Any]:
     """The process ids of the agent's relay and daemon."""
-    known: dict[str, int] = ray.get(node_of(agents, agent).relay.about.remote())
+    known: dict[str, Any] = ray.get(node_of(agents, agent).relay.about.remote())
     return known
 
 
@@ -96,7 +93,7 @@ def test_agents_keep_their_state_on_several_nodes(agents: RayAgents) -> None:
     assert [agents.run(name, "echo $X $PWD").stdout for name in names] == [f"{name} /\n" for name in names]
     assert sorted(info.agent for info in agents.list()) == names
     assert all(isinstance(info, AgentInfo) for info in agents.list())
-    assert sorted(node.agents for node in agents.nodes()) == [2, 2, 2]
+    assert sorted((node.agents, node.nice) for node in agents.nodes()) == [(2, 0)] * 3
 
 
 def test_commands_are_ordinary_processes(agents: RayAgents) -> None:
@@ -211,13 +208,13 @@ def test_nothing_is_left_of_a_killed_job(cluster: Any) -> None:
 
 
 def test_detached_agents_outlive_their_driver(cluster: Any) -> None:
-    process, pids = driver(cluster, "kept ones", "detached")
+    process, pids = driver(cluster, "kept/ones", "detached")
     with process:
         process.kill()
-    with RayAgents(name="kept ones", lifetime="detached") as agents:
+    with RayAgents(name="kept/ones", lifetime="detached") as agents:
         assert agents.run("a", "echo $X").stdout == "kept\n"
     assert not any(map(is_gone, pids))
-    RayAgents(name="kept ones", lifetime="detached").close()
+    RayAgents(name="kept/ones", lifetime="detached").close()
     wait_until(lambda: all(map(is_gone, pids)), "the end of the shells")
 
 

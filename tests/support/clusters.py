@@ -1,4 +1,4 @@
-"""A Ray cluster on this machine: a head without CPUs, and three nodes. Ray looks after them every half second."""
+"""A Ray cluster on this machine: a head without CPUs, and three nodes. Ray checks their health twice a second."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ os.environ |= {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_enable_worker_prestart": "0",
     "RAY_prestart_worker_first_driver": "0",
+    "RAY_worker_niceness": "15" if os.geteuid() == 0 else "0",  # only root can undo what Ray does
 }
 
 import ray

@@ -117,12 +117,8 @@ def opening(
 ) -> dict[str, Any]:
     """The fields of a request that opens a session with these options, which are those of ``Session``.
 
-    Directory, environment and umask are by default ``inherited``: those of this process. Raises InvalidRequest, and
-    TypeError for an unknown option.
+    Directory, environment and umask are by default ``inherited``: those of this process. Raises InvalidRequest.
     """
-    unknown = options.keys() - SessionOptions.__annotations__.keys()
-    if unknown:
-        raise TypeError(f"a session has no option {', '.join(sorted(unknown))}")
     check_options(env, extra_env, options.get("agent_env", True), options.get("size", (200, 50)))
     check_flag("check_startup", options.get("check_startup", True))
     defaults = defaults_of(options, Limits() if limits is None else limits)  # raises for values that Session refuses
@@ -170,6 +166,9 @@ def check_elsewhere(options: SessionOptions) -> None:
         if path is not None and not os.path.isabs(os.fspath(path)):
             raise InvalidRequest(f"{name} is {path!r:.100}: a session elsewhere (via) needs an absolute path")
 
+
+# The options of ``connect`` and ``aconnect``.
+CONNECT_OPTIONS: Final = ("socket", "start", "via", "remote", *SessionOptions.__annotations__)
 
 # A request of ``run``, and the callback for its output.
 PreparedRun = tuple[Message, OnOutput | None]
