@@ -14,11 +14,11 @@ from ray.cluster_utils import Cluster
 from shellsession import DaemonUnavailable, OutcomeUnknown
 from shellsession.cluster import AsyncRayAgents
 
-REPOSITORY = """cd "$(mktemp -d)" && git init -q
-echo 'def add(a, b): return a - b' >calc.py; echo 'import calc; assert calc.add(20, 22) == 42' >test_calc.py
-git add . && git -c user.name=Ann -c user.email=ann@example.org commit -qm 'Add add()'"""
+REPOSITORY = """cd "$(mktemp -d)" && git init -q && echo 'import calc; assert calc.add(20, 22) == 42' >test_calc.py
+echo 'def add(a, b): return a - b' >calc.py; git add . && git -c user.name=Ann -c user.email=ann@a.org commit -qm 'Add add()'"""
 TESTS, FIX, REMOVE = "python3 -B test_calc.py", "sed -i 's/a - b/a + b/' calc.py", 'cd / && rm -rf "$OLDPWD"'
 SOON = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 4}
+TURNS = asyncio.Semaphore(16)  # more agents at once would only wait for the processors
 
 
 async def solve(agents: AsyncRayAgents, name: str, tries: int = 3) -> bool:
@@ -27,7 +27,8 @@ async def solve(agents: AsyncRayAgents, name: str, tries: int = 3) -> bool:
     try:
         for command in (REPOSITORY, TESTS, FIX, TESTS, REMOVE):
             await asyncio.sleep(0.5)  # the model thinks
-            passed.append((await agents.run(name, command)).ok)
+            async with TURNS:
+                passed.append((await agents.run(name, command)).ok)
     except (OutcomeUnknown, DaemonUnavailable) as error:  # its node was lost, and its directory with it
         print(f"\n{name}: {error.code}, {tries - 1} tries left")
         return tries > 1 and await solve(agents, name, tries - 1)
@@ -44,9 +45,8 @@ async def main() -> None:
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "_system_config": SOON})
         nodes = [cluster.add_node(num_cpus=1, wait=False) for _ in range(3)]
     ray.init(options.address or cluster.address, log_to_driver=False, logging_level="ERROR")
-    async with AsyncRayAgents(timeout=300, lease=4) as agents:
-        names = [f"agent-{number}" for number in range(options.agents)]
-        await agents.place(names)
+    async with AsyncRayAgents(timeout=300, lease=8) as agents:
+        await agents.place(names := [f"agent-{number}" for number in range(options.agents)])
         if options.kill_node:
             asyncio.get_running_loop().call_later(1.5, cluster.remove_node, nodes[0], False)
         results = list[bool]()

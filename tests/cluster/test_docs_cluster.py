@@ -7,12 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import clusters
 import pytest
 from documents import Block, blocks, prints_as_shown, run_python
 from example_programs import EXAMPLES, Example
-
-cluster = clusters.cluster
 
 
 @pytest.mark.parametrize("block", blocks("docs/cluster.md", "python"), ids=str)

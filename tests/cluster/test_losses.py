@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import clusters
 import pytest
 from clusters import add_node
 from gates import Gate
@@ -21,8 +20,6 @@ from test_ray_agents import LEASE, about, lose, node_of, running
 
 from shellsession import DaemonUnavailable, OutcomeUnknown
 from shellsession.cluster import RayAgents
-
-cluster = clusters.cluster
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import clusters
 import pytest
 from system import PATIENCE
 
@@ -14,8 +13,6 @@ from shellsession import InvalidRequest, Policy, PolicyRefused
 from shellsession.cluster import AsyncRayAgents, RayAgents
 from shellsession.contracts import bashtool, phoenix, spec, strands
 from shellsession.integrations.toolbox import Toolbox
-
-cluster = clusters.cluster
 
 
 async def use(tools: Toolbox) -> None:
