@@ -6,12 +6,13 @@ import asyncio
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import pytest
 from daemons import Daemon, stopped
 from forks import in_child
 from gates import Gate
-from system import PATIENCE, wait_until
+from system import PATIENCE, descendants, wait_until
 
 from shellsession import (
     DaemonUnavailable,
@@ -32,8 +33,9 @@ from shellsession import (
     aconnect,
     connect,
 )
-from shellsession.daemon.client import pipe as client
-from shellsession.daemon.client.via import Program
+from shellsession.daemon.client import link, pipe as client
+from shellsession.daemon.client.async_session import Loop
+from shellsession.daemon.client.via import Program, ViaTransport
 from shellsession.daemon.protocol import frames
 from shellsession.daemon.protocol.frames import FrameDecoder
 
@@ -149,7 +151,14 @@ def test_a_hung_bridge_is_replaced(there: Connect, gate: Gate, place: Path, monk
         gate.until_begun()
         (pid,) = bridges()
         os.kill(pid, signal.SIGSTOP)
-        wait_until(lambda: bridges() not in ([], [pid]), "another bridge")
+        (bridge,) = (one for one in client._running.bridges.values() if not one.ended)
+
+        def is_replaced() -> bool:
+            if not bridge.ended:
+                os.eventfd_write(bridge._wake, 1)  # as other sessions do, which go on asking for connections
+            return bridges() not in ([], [pid])
+
+        wait_until(is_replaced, "another bridge")
         gate.open()
         assert result.result(PATIENCE).stdout == "begun\nended\n"
     assert gate.count == 1
@@ -195,6 +204,44 @@ def test_a_stopped_daemon_is_noticed(there: Connect, daemon: Daemon, monkeypatch
         result = threads.submit(session.run, "echo done")
         wait_until(lambda: bridges() not in ([], [before]), "another bridge")
     assert result.result(PATIENCE).stdout == "done\n"
+
+
+def test_a_daemon_that_stays_stopped_leaves_the_outcome_unknown(
+    there: Connect, daemon: Daemon, gate: Gate, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "_QUIET", 0.1)
+    monkeypatch.setattr(client, "_patience", 0.5)
+    monkeypatch.setattr(link, "PATIENCE", 0.3)
+    session = there(cwd=str(place))
+    with ThreadPoolExecutor(1) as threads:
+        result = threads.submit(session.run, gate.text)
+        gate.until_begun()
+        with stopped(daemon.pid), pytest.raises(OutcomeUnknown):
+            result.result(PATIENCE)
+    gate.open()
+
+
+def test_a_cancelled_opening_returns_at_once(daemon: Daemon, place: Path) -> None:
+    """The end of the loop does not wait for it, either. The connection that comes late is closed."""
+    gate = place / "open"
+    via = ["sh", "-c", f'until [ -e {gate} ]; do sleep 0.05; done; exec "$@"', "-"]
+
+    async def main() -> None:
+        transport = ViaTransport(via, PROGRAM, daemon.socket)
+        of_session = asyncio.ensure_future(aconnect("late", daemon.socket, via=via, remote=PROGRAM))
+        of_link = asyncio.ensure_future(Loop().connect(transport, True))
+        await asyncio.to_thread(wait_until, bridges, "the bridge")
+        for opening in (of_session, of_link):
+            opening.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await opening
+
+    asyncio.run(main())
+    (bridge,) = (one for one in client._running.bridges.values() if not one.ended)
+    assert not bridge.greeted.is_set()
+    gate.touch()
+    wait_until(lambda: bool(bridge._number), "the connection")
+    wait_until(lambda: not bridges(), "the end of the bridge")
 
 
 def test_a_flood_does_not_delay_another_agent(there: Connect) -> None:
@@ -291,42 +338,63 @@ def test_the_command_line(daemon: Daemon) -> None:
 SSHD = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
 
 
-@pytest.mark.skipif(SSHD is None or shutil.which("ssh") is None, reason="needs OpenSSH: openssh-server")
-@pytest.mark.skipif(os.getuid() != 0, reason="only root may run an sshd that logs its user in on every system")
-def test_over_a_real_ssh(daemon: Daemon, tmp_path: Path, gate: Gate) -> None:
-    assert SSHD is not None
+@pytest.fixture
+def ssh(tmp_path: Path) -> Iterator[tuple[list[str], int]]:
+    """The words that log in here through an sshd of our own, and its pid."""
+    if SSHD is None or shutil.which("ssh") is None:
+        pytest.skip("needs OpenSSH: openssh-server")
+    if os.getuid() != 0:
+        pytest.skip("only root may run an sshd that logs its user in on every system")
     key, host, log = tmp_path / "key", tmp_path / "host", tmp_path / "log"
     for path in (key, host):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
     Path("/run/sshd").mkdir(exist_ok=True)
-    (tmp_path / "authorized").write_bytes(key.with_suffix(".pub").read_bytes())
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     (tmp_path / "sshd").write_text(
-        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {host}\nAuthorizedKeysFile {tmp_path}/authorized\n"
+        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {host}\nAuthorizedKeysFile {tmp_path}/key.pub\n"
         f"StrictModes no\nUsePAM no\nPermitRootLogin yes\nPidFile none\n",
         encoding="ascii",
     )
-    ssh = ["ssh", "-F", "none", "-p", str(port), "-i", str(key), "-o", "UserKnownHostsFile=/dev/null"]
-    ssh += ["-o", "StrictHostKeyChecking=no", "-o", "LogLevel=ERROR", "-o", "BatchMode=yes", "127.0.0.1"]
+    words = ["ssh", "-F", "none", "-p", str(port), "-i", str(key), "-o", "UserKnownHostsFile=/dev/null"]
+    words += ["-o", "StrictHostKeyChecking=no", "-o", "LogLevel=ERROR", "-o", "BatchMode=yes", "127.0.0.1"]
     with open(log, "wb") as errors:
         server = subprocess.Popen([SSHD, "-D", "-e", "-f", str(tmp_path / "sshd")], stderr=errors)
     try:
         wait_until(lambda: b"listening" in log.read_bytes(), "sshd")
-        session = connect("over-ssh", daemon.socket, via=ssh, remote=PROGRAM)
-        with closing(session), ThreadPoolExecutor(1) as threads:
-            assert session.run("X=kept; echo ${SSH_CONNECTION:+ssh}").stdout == "ssh\n"
-            result = threads.submit(session.run, gate.text)
-            gate.until_begun()
-            (pid,) = bridges()
-            os.kill(pid, signal.SIGKILL)
-            wait_until(lambda: bridges() not in ([], [pid]), "another ssh")
-            gate.open()
-            assert result.result(PATIENCE).stdout == "begun\nended\n"
-            assert session.run("echo $X").stdout == "kept\n"
-            assert gate.count == 1
+        yield words, server.pid
     finally:
         server.terminate()
         server.wait(PATIENCE)
+
+
+def test_over_a_real_ssh(daemon: Daemon, ssh: tuple[list[str], int], gate: Gate) -> None:
+    session = connect("over-ssh", daemon.socket, via=ssh[0], remote=PROGRAM)
+    with closing(session), ThreadPoolExecutor(1) as threads:
+        assert session.run("X=kept; echo ${SSH_CONNECTION:+ssh}").stdout == "ssh\n"
+        result = threads.submit(session.run, gate.text)
+        gate.until_begun()
+        (pid,) = bridges()
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: bridges() not in ([], [pid]), "another ssh")
+        gate.open()
+        assert result.result(PATIENCE).stdout == "begun\nended\n"
+        assert session.run("echo $X").stdout == "kept\n"
+        assert gate.count == 1
+
+
+def test_an_sshd_that_stops_leaves_the_outcome_unknown(
+    daemon: Daemon, ssh: tuple[list[str], int], gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"_QUIET": 0.1, "_patience": 0.5, "_REOPEN": 1.0}.items():
+        monkeypatch.setattr(client, name, value)
+    session = connect("stops", daemon.socket, via=ssh[0], remote=PROGRAM)
+    with closing(session), ThreadPoolExecutor(1) as threads, ExitStack() as all_stopped:
+        result = threads.submit(session.run, gate.text)
+        gate.until_begun()
+        for pid in (ssh[1], *descendants(ssh[1])):
+            all_stopped.enter_context(stopped(pid))
+        with pytest.raises(OutcomeUnknown):
+            result.result(PATIENCE)
+        all_stopped.close()
+        gate.open()

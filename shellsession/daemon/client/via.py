@@ -6,9 +6,11 @@ The program is ``via`` with `shellsession bridge` behind it.
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Sequence
 
 from ...errors import DaemonUnavailable, InvalidRequest
+from ..protocol.endpoint import PATIENCE
 from .pipe import Pipe, PipeTransport
 
 
@@ -18,8 +20,6 @@ class Program(Pipe):
     advice = f"{Pipe.advice}, or name the program with remote="
 
     def __init__(self, command: Sequence[str]) -> None:
-        import subprocess
-
         place = f"`{' '.join(command)}`"
         try:
             # A session of its own: Ctrl-C at our terminal must not reach it.
@@ -40,9 +40,11 @@ class Program(Pipe):
 
     def end(self, failed: bool) -> None:
         super().end(failed)
-        if failed:
-            self.process.kill()  # it may be stopped
-        self.process.wait()
+        try:
+            self.process.wait(0 if failed else PATIENCE)
+        except subprocess.TimeoutExpired:  # it is stopped, or its connection is
+            self.process.kill()
+            self.process.wait()
 
 
 class ViaTransport(PipeTransport):
