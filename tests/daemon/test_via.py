@@ -303,7 +303,12 @@ def test_frames_however_they_are_cut() -> None:
     data = b"".join(frames.frame(*one) for one in sent)
     for size in (1, 2, 9, 10, 299, len(data)):
         decoder = FrameDecoder()
-        assert [one for at in range(0, len(data), size) for one in decoder.feed(data[at : at + size])] == sent
+        got = [
+            (kind, n, bytes(p)) for at in range(0, len(data), size) for kind, n, p in decoder.feed(data[at : at + size])
+        ]
+        # DATA comes in pieces.
+        assert (frames.DATA, 7, b"".join(p for kind, _, p in got if kind == frames.DATA)) == sent[0]
+        assert [one for one in got if one[0] != frames.DATA] == sent[1:]
     for bad in (b"\0" * 9, frames.frame(99, 1), b"\4\0\0\0\1\xff\xff\xff\xff"):
         with pytest.raises(ProtocolError):
             FrameDecoder().feed(bad)

@@ -102,6 +102,8 @@ class Pipe:
 class PipeChannel(SocketChannel):
     """One connection through the pipe. The bridge has checked who listens there."""
 
+    spin = 0.0  # it would take the interpreter from the thread that carries the answer
+
     def __init__(self, ours: socket, place: str) -> None:
         super().__init__(ours)
         self._place = place
@@ -255,7 +257,7 @@ class _Bridge(Mux):
             self._probe = 0
             self.put(frame(frames.CLOSE, number))
 
-    def take(self, data: bytes) -> None:
+    def take(self, data: bytes | memoryview) -> None:
         if self._preamble is None:
             super().take(data)
             return

@@ -13,7 +13,7 @@ from collections import deque
 
 from ...errors import ProtocolError
 from . import frames
-from .frames import PAYLOAD_MAX, WINDOW, FrameDecoder, credit, frame, size_of
+from .frames import PAYLOAD_MAX, WINDOW, FrameDecoder, credit, frame, header, size_of
 
 TYPE_CHECKING = False
 
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 # Bytes waiting for the pipe at which no more are read from the streams.
 _FULL: Final = 1 << 17
 _PIECES: Final = 16  # of one writev(2)
-_CREDIT_AT: Final = WINDOW // 4
+_CREDIT_AT: Final = WINDOW // 2
+_READ_MAX: Final = 1 << 18
+_NOTHING: Final = memoryview(b"")
 _SENT_AT_ONCE: Final = 0x40 | 0x4000  # MSG_DONTWAIT, MSG_NOSIGNAL: <sys/socket.h>
 _NOT_NOW: Final = 0x40
 
@@ -59,6 +61,7 @@ class Mux:
         self._out: deque[bytes] = deque()
         self._unsent = 0  # bytes in it
         self._decoder = FrameDecoder()
+        self._room = memoryview(bytearray(_READ_MAX))  # for what is read
         self._sink_watched = False
         os.set_blocking(source, False)
         os.set_blocking(sink, False)
@@ -85,10 +88,10 @@ class Mux:
         self.streams[number] = self._of_end[end.fileno()] = stream
         self._watch(stream)
 
-    def put(self, data: bytes) -> None:
+    def put(self, *pieces: bytes) -> None:
         """Send a frame as soon as the pipe has room."""
-        self._out.append(data)
-        self._unsent += len(data)
+        self._out.extend(pieces)
+        self._unsent += sum(map(len, pieces))
 
     def _watch(self, stream: Stream) -> None:
         """Wait for what the stream can use now. With no event at all, epoll would still report a hang-up."""
@@ -126,11 +129,10 @@ class Mux:
 
     # -- one turn
 
-    def turn(self, timeout: float | None) -> bool:
-        """Wait for something to do, and do it. False if the time was up first. Raises PipeEnded, ProtocolError."""
+    def turn(self, timeout: float | None) -> None:
+        """Wait for something to do, and do it. Raises PipeEnded, ProtocolError."""
         self._flush()
-        events = self.epoll.poll(timeout)
-        for fd, event in events:
+        for fd, event in self.epoll.poll(timeout):
             if fd == self.source:
                 self._receive()
             elif fd == self.sink:
@@ -140,13 +142,12 @@ class Mux:
             else:
                 self._serve(stream, event)
         self._flush()
-        return bool(events)
 
     def other(self, fd: int) -> None:
         """A descriptor is ready that ``epoll`` got from a subclass."""
 
     def _serve(self, stream: Stream, event: int) -> None:
-        if event & select.EPOLLOUT and not self._feed(stream):
+        if event & select.EPOLLOUT and not self._feed(stream, _NOTHING):
             return
         if not event & ~select.EPOLLOUT or not stream.credit or stream.ended:
             return
@@ -164,22 +165,28 @@ class Mux:
             self._close(stream)
             return
         stream.credit -= len(data)
-        self.put(frame(frames.DATA, stream.number, data))
+        self.put(header(frames.DATA, stream.number, len(data)), data)
         if not stream.credit:
             self._watch(stream)
 
-    def _feed(self, stream: Stream) -> bool:
-        """Write to the local socket what it takes. False if the stream has ended with that."""
+    def _feed(self, stream: Stream, data: memoryview) -> bool:
+        """Write to the local socket what it takes of what was kept and of the data. False if the stream has ended."""
+        unsent = stream.unsent
+        if unsent:
+            unsent += data
         try:
-            with memoryview(stream.unsent) as unsent:
-                size = stream.end.send(unsent, _SENT_AT_ONCE)
+            with memoryview(unsent or data) as ready:
+                size = stream.end.send(ready, _SENT_AT_ONCE)
         except BlockingIOError:
             size = 0
         except OSError:  # its user has closed it
             self._close(stream)
             return False
-        del stream.unsent[:size]
-        if stream.ended and not stream.unsent:
+        if unsent:
+            del unsent[:size]
+        else:
+            unsent += data[size:]
+        if stream.ended and not unsent:
             self._drop(stream)
             return False
         stream.taken += size
@@ -192,23 +199,23 @@ class Mux:
 
     def _receive(self) -> None:
         try:
-            data = os.read(self.source, PAYLOAD_MAX)
+            size = os.readv(self.source, [self._room])
         except BlockingIOError:
             return
         except OSError as error:
             raise PipeEnded from error
-        if not data:
+        if not size:
             raise PipeEnded
-        self.take(data)
+        self.take(self._room[:size])
 
-    def take(self, data: bytes) -> None:
+    def take(self, data: bytes | memoryview) -> None:
         """Take bytes that came over the pipe. Raises ProtocolError."""
         for kind, number, payload in self._decoder.feed(data):
             if kind == frames.OPEN:
-                self.opening(number, payload)
+                self.opening(number, bytes(payload))
                 continue
             if kind in (frames.OPENED, frames.REFUSED):
-                self.answered(number, payload if kind == frames.REFUSED else None)
+                self.answered(number, bytes(payload) if kind == frames.REFUSED else None)
                 continue
             if kind == frames.DATA:
                 self.heard(number)
@@ -218,8 +225,7 @@ class Mux:
                 stream.room -= len(payload)
                 if stream.room < 0 or stream.ended:
                     raise ProtocolError("the other end of the pipe sent more than there was room for")
-                stream.unsent += payload
-                self._feed(stream)
+                self._feed(stream, payload)
             elif kind == frames.CREDIT:
                 stream.credit += size_of(payload)
                 self._watch(stream)
