@@ -12,8 +12,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -338,6 +339,77 @@ def test_the_command_line(daemon: Daemon) -> None:
     assert "run it there" in said("stop", **via)
     assert "ended" not in said("kill", "cli", "cli2", **via)
     assert "sequence" not in said("run", "--via", "", "-s", "cli", "--", "true", **via)
+
+
+only_root = pytest.mark.skipif(os.getuid() != 0, reason="only root may become another user, or enter namespaces")
+
+
+@contextmanager
+def daemon_there(via: list[str], remote: str, path: Path) -> Iterator[RemoteSession]:
+    """A session where ``via`` leads, in a daemon that it starts at ``path``."""
+    try:
+        with connect("there", path, via=via, remote=remote, timeout=20) as session:
+            yield session
+    finally:
+        subprocess.run(
+            [*via, remote, "stop", "--socket", str(path)], capture_output=True, timeout=PATIENCE, check=False
+        )
+
+
+@pytest.fixture
+def open_place() -> Iterator[Path]:
+    """A directory that every user may enter; those above pytest's own are closed."""
+    with TemporaryDirectory() as name:
+        os.chmod(name, 0o755)
+        yield Path(name)
+
+
+@only_root
+def test_another_user(open_place: Path) -> None:
+    """That user has neither our interpreter nor our package, if they are in a home directory: so both are mounted."""
+    place = open_place
+    for name in ("python", "site", "package", "run"):
+        (place / name).mkdir()
+    shutil.chown(place / "run", "nobody")
+    (place / "run").chmod(0o700)
+    program = place / "shellsession"
+    program.write_text(
+        f"#!/bin/sh\nPYTHONPATH={place}/package:{place}/site exec"
+        f' {place}/python/bin/{Path(sys.executable).resolve().name} -m shellsession "$@"\n'
+    )
+    program.chmod(0o755)
+    site, package = Path(pytest.__file__).parents[1], Path(client.__file__).parents[3]
+    mounts = ((sys.base_prefix, "python"), (site, "site"), (package, "package"))
+    script = "".join(f"mount --bind {source} {place / target}; " for source, target in mounts)
+    via = ["unshare", "--mount", "sh", "-c", f'{script} exec runuser -u nobody -- "$@"', "-"]
+    if subprocess.run([*via, program, "--version"], capture_output=True, check=False).returncode:
+        pytest.skip("no namespaces here, or no user nobody")
+    with daemon_there(via, str(program), place / "run/socket") as session:
+        assert session.run("X=1; id -un").stdout == "nobody\n"
+        assert not session.run(f"touch {place}/mine").ok
+        assert session.run("echo $X").stdout == "1\n"
+
+
+@only_root
+def test_the_namespaces_of_a_container(place: Path) -> None:
+    words = ["unshare", "--mount", "--pid", "--net", "--uts", "--fork", "--kill-child", "--mount-proc", "sh", "-c"]
+    script = f"mount -t tmpfs -o mode=0700 none {place} && hostname inside && touch {place}/ready && exec sleep 1000"
+    with subprocess.Popen([*words, script], stderr=subprocess.DEVNULL) as container:
+        try:
+
+            def first_process() -> list[int]:
+                return [pid for pid in descendants(container.pid) if os.path.exists(f"/proc/{pid}/root{place}/ready")]
+
+            wait_until(lambda: container.poll() is not None or first_process(), "the container")
+            if container.poll() is not None:
+                pytest.skip("no namespaces here")
+            via = ["nsenter", "--target", str(first_process()[0]), "--mount", "--pid", "--net", "--uts", "--"]
+            with daemon_there(via, PROGRAM, place / "socket") as session:
+                assert session.run("hostname; cat /proc/1/comm").stdout == "inside\nsleep\n"
+                assert session.run(f"test -S {place}/socket").ok
+                assert not (place / "socket").exists()  # here
+        finally:
+            container.kill()
 
 
 SSHD = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
