@@ -337,6 +337,7 @@ def test_the_command_line(daemon: Daemon) -> None:
     assert "cli2\n" in said("ls", "--names", **via)
     assert said("run", "-s", "cli", "--", "exit 3", **via).endswith("3")
     assert "run it there" in said("stop", **via)
+    assert "name one with -s" in said("mcp", **via)
     assert "ended" not in said("kill", "cli", "cli2", **via)
     assert "sequence" not in said("run", "--via", "", "-s", "cli", "--", "true", **via)
 
