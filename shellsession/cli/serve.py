@@ -64,6 +64,12 @@ def own_parser() -> argparse.ArgumentParser:
         default=5.0,
         help="when it stops, give running commands S seconds to end (default: 5)",
     )
+    parser.add_argument(
+        "--lease",
+        metavar="S",
+        type=arguments.seconds,
+        help="end it and its sessions at once if no client renews its lease for S seconds (default: 0, no lease)",
+    )
     parser.add_argument("--audit", metavar="PATH", help="the audit log (off: none; see `shellsession log`)")
     parser.add_argument(
         "--log-level",
@@ -157,6 +163,7 @@ def main(words: Sequence[str]) -> int:
         max_sessions=args.max_sessions,
         idle_ttl=args.idle_ttl,
         patience=args.patience or 0.0,
+        lease=args.lease,
         audit=audit_path or None,
         defaults=defaults,
     )

@@ -54,5 +54,7 @@ def main(words: Sequence[str]) -> int:
         "clients": f"{found['connections']} connected (this one too), {found['requests']} requests served",
         "audit log": found["audit_fault"].removeprefix("audit log ") or found["audit"] or "none",
     }
+    if (lease := found["lease"]) is not None:
+        lines["lease"] = f"{lease['seconds']:g} s, of which {lease['left']:.1f} s are left"
     show(*(f"{name:<11}{escaped(text)}" for name, text in lines.items()))
     return 0

@@ -45,9 +45,9 @@ _shellsession() {
     'status --socket') choices='' ;;
     'status '*) if [[ $word == -* ]]; then choices='-h --help --json --socket'; else choices=''; fi ;;
     'doctor '*) if [[ $word == -* ]]; then choices='-h --help --json'; else choices=''; fi ;;
-    'serve --socket' | 'serve --max-sessions' | 'serve --idle-ttl' | 'serve --patience' | 'serve --audit' | 'serve --log-file' | 'serve -C' | 'serve --cwd' | 'serve --env' | 'serve --write' | 'serve --hide' | 'serve --memory' | 'serve --cpu' | 'serve --pass-env' | 'serve --deny' | 'serve --allow' | 'serve --max-chars' | 'serve --timeout') choices='' ;;
+    'serve --socket' | 'serve --max-sessions' | 'serve --idle-ttl' | 'serve --patience' | 'serve --lease' | 'serve --audit' | 'serve --log-file' | 'serve -C' | 'serve --cwd' | 'serve --env' | 'serve --write' | 'serve --hide' | 'serve --memory' | 'serve --cpu' | 'serve --pass-env' | 'serve --deny' | 'serve --allow' | 'serve --max-chars' | 'serve --timeout') choices='' ;;
     'serve --log-level') choices='debug info warning error' ;;
-    'serve '*) if [[ $word == -* ]]; then choices='-h --help --socket --max-sessions --idle-ttl --patience --audit --log-level --log-file --detach -C --cwd --env --sandbox --write --hide --missing-ok --network --memory --cpu --pass-env --deny --allow --max-chars --timeout'; else choices=''; fi ;;
+    'serve '*) if [[ $word == -* ]]; then choices='-h --help --socket --max-sessions --idle-ttl --patience --lease --audit --log-level --log-file --detach -C --cwd --env --sandbox --write --hide --missing-ok --network --memory --cpu --pass-env --deny --allow --max-chars --timeout'; else choices=''; fi ;;
     'bridge --socket') choices='' ;;
     'bridge '*) if [[ $word == -* ]]; then choices='-h --help --socket'; else choices=''; fi ;;
     'stop --socket') choices='' ;;

@@ -46,7 +46,7 @@ function _shtab_shellsession_using
 end
 
 set -g _shtab_shellsession_commands run ls send wait interrupt jobs output restart kill attach log status doctor serve bridge stop mcp agent completion
-set -g _shtab_shellsession_opts_with_value --allow --audit --bytes --cpu --cwd --deny --env --grep --hide --idle-timeout --idle-ttl --keys --lines --log-file --log-level --max-chars --max-sessions --memory --model --on-timeout --others --pass-env --patience --session --socket --stream --timeout --until --via --write -C -n -s
+set -g _shtab_shellsession_opts_with_value --allow --audit --bytes --cpu --cwd --deny --env --grep --hide --idle-timeout --idle-ttl --keys --lease --lines --log-file --log-level --max-chars --max-sessions --memory --model --on-timeout --others --pass-env --patience --session --socket --stream --timeout --until --via --write -C -n -s
 
 complete -c shellsession -e
 complete -c shellsession -f
@@ -171,6 +171,7 @@ complete -c shellsession -n '_shtab_shellsession_using serve' -l socket -xka "(_
 complete -c shellsession -n '_shtab_shellsession_using serve' -l max-sessions -x -d 'at most N agents with a session'
 complete -c shellsession -n '_shtab_shellsession_using serve' -l idle-ttl -x -d 'close a session that was idle for S seconds'
 complete -c shellsession -n '_shtab_shellsession_using serve' -l patience -x -d 'when it stops, give running commands S seconds to end'
+complete -c shellsession -n '_shtab_shellsession_using serve' -l lease -x -d 'end it and its sessions at once if no client renews its lease for S seconds'
 complete -c shellsession -n '_shtab_shellsession_using serve' -l audit -xka "(__fish_complete_path (commandline -ct))" -d 'the audit log'
 complete -c shellsession -n '_shtab_shellsession_using serve' -l log-level -xka "debug info warning error" -d 'the level of its own log'
 complete -c shellsession -n '_shtab_shellsession_using serve' -l log-file -xka "(__fish_complete_path (commandline -ct))" -d 'its own log, 0600, rotated'

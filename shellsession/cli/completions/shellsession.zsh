@@ -251,6 +251,7 @@ _shtab_shellsession_serve_options=(
   "--max-sessions[at most N agents with a session]:N:"
   "--idle-ttl[close a session that was idle for S seconds]:S:"
   "--patience[when it stops, give running commands S seconds to end]:S:"
+  "--lease[end it and its sessions at once if no client renews its lease for S seconds]:S:"
   "--audit[the audit log]:PATH:_files"
   "--log-level[the level of its own log]:log_level:(debug info warning error)"
   "--log-file[its own log, 0600, rotated]:PATH:_files"

@@ -1,8 +1,8 @@
 """``PipeTransport``: connections to a daemon elsewhere, through a pipe to `shellsession bridge`.
 
-A ``Pipe`` is whatever carries bytes to the bridge and back; ``via`` has the one of a program such as ssh. One bridge
-serves all sessions of this process with the same pipe; a thread carries their connections (see ``mux``). The bridge
-ends when the last connection has been closed.
+A ``BridgePipe`` is whatever carries bytes to the bridge and back; ``via`` has the one of a program such as ssh. One
+bridge serves all sessions of this process with the same pipe; a thread carries their connections (see ``mux``). The
+bridge ends when the last connection has been closed.
 """
 
 from __future__ import annotations
@@ -11,15 +11,14 @@ import os
 import threading
 import time
 from _socket import socketpair
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from ...errors import DaemonUnavailable, ProtocolError, ShellSessionError, VersionMismatch
 from ...models import VERSION
 from ..protocol import frames
 from ..protocol.endpoint import PATIENCE
 from ..protocol.frames import FRAMING, frame, read_greeting
-from ..protocol.mux import Mux, PipeEnded
+from ..protocol.mux import Mux, Pipe, PipeEnded
 from ..protocol.wire import PROTOCOL
 from .transport import SocketChannel
 
@@ -38,61 +37,25 @@ _LINGER: Final = 1.0
 # A pipe that worked before is reopened for so many seconds.
 _REOPEN: Final = 20.0
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
-_ERRORS_MAX: Final = 4096  # bytes of its error text that are kept
-_LINES: Final = 5  # of them in a message
 
 
-class _End(Protocol):
-    """A file or socket. To close it twice is harmless."""
-
-    def fileno(self) -> int: ...
-
-    def close(self) -> None: ...
-
-
-class Pipe:
-    """Two descriptors: what is written to ``sink`` reaches a bridge, and what that writes comes from ``source``.
-
-    ``place`` names the way there in messages. ``errors``: a third descriptor, from which text about errors comes.
-    """
+class BridgePipe(Pipe):
+    """A pipe to a bridge. ``str`` names the way there in messages."""
 
     # What to do where there is no bridge.
     advice = f"install Python 3.11 or newer and shellsession {VERSION} there"
-
-    def __init__(self, place: str, source: _End, sink: _End, errors: _End | None = None) -> None:
-        self._place, self._ends = place, [end for end in (source, sink, errors) if end is not None]
-        self.source, self.sink = source.fileno(), sink.fileno()
-        self.errors = None if errors is None else errors.fileno()
-        self._text = b""
-        if self.errors is not None:
-            os.set_blocking(self.errors, False)
-
-    def __str__(self) -> str:
-        return self._place
+    errors: int | None = None  # a descriptor from which text about errors comes
 
     def read_errors(self) -> bool:
         """Keep the last bytes of the text that has come. False if no more can come."""
-        assert self.errors is not None
-        try:
-            while data := os.read(self.errors, _ERRORS_MAX):
-                self._text = (self._text + data)[-_ERRORS_MAX:]
-        except BlockingIOError:
-            return True
-        except OSError:
-            pass
         return False
 
     def why_ended(self) -> str:
         """The text about errors, in one line; may be empty."""
-        if self.errors is not None:
-            self.read_errors()
-        return " | ".join(self._text.decode("utf-8", "replace").strip().splitlines()[-_LINES:])
+        return ""
 
     def close(self) -> None:
-        """Close the descriptors. A forked child does only this."""
-        for end in self._ends:
-            with suppress(OSError):
-                end.close()
+        """Close the descriptors. A forked child does only this. A second call does nothing."""
 
     def end(self, failed: bool) -> None:
         """Close the pipe. ``failed``: nobody at the other end may notice that."""
@@ -127,9 +90,10 @@ class _Answer:
 class _Bridge(Mux):
     """The client's end of a pipe, and the thread that carries connections through it."""
 
-    def __init__(self, pipe: Pipe, greets_within: float) -> None:
-        super().__init__(pipe.source, pipe.sink)
-        self.pipe, self._greets_within = pipe, greets_within
+    def __init__(self, pipe: BridgePipe, greets_within: float) -> None:
+        super().__init__(pipe)
+        self.pipe: BridgePipe = pipe
+        self._greets_within = greets_within
         if pipe.errors is not None:
             self.epoll.register(pipe.errors, 1)
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -344,7 +308,7 @@ class PipeTransport:
 
     is_local = False
 
-    def __init__(self, place: str, key: Hashable, start: Callable[[], Pipe]) -> None:
+    def __init__(self, place: str, key: Hashable, start: Callable[[], BridgePipe]) -> None:
         self._place, self._key, self._start = place, key, start
 
     def __str__(self) -> str:

@@ -20,6 +20,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from _socket import socket
+    from collections.abc import Sequence
     from typing import Any, Final, Protocol
 else:
     Protocol = object
@@ -140,12 +141,15 @@ class UnixChannel(SocketChannel):
 
 
 class UnixTransport:
-    """Connects to a daemon on this machine, whose socket is at ``path``."""
+    """Connects to a daemon on this machine, whose socket is at ``path``.
+
+    ``serve``: options of `shellsession serve` for a daemon that it starts.
+    """
 
     is_local = True
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, path: str, serve: Sequence[str] = ()) -> None:
+        self._path, self._serve = path, serve
 
     def __str__(self) -> str:
         return self._path
@@ -178,7 +182,7 @@ class UnixTransport:
             with locked(self._path) as lock:
                 channel = self.reach()
                 if channel is None and start:
-                    _start(self._path, lock)
+                    _start(self._path, lock, self._serve)
                     channel = self.reach()
         except DaemonUnavailable:
             channel = self.reach()  # another client may have started a daemon all the same
@@ -187,11 +191,12 @@ class UnixTransport:
         return channel
 
 
-def _start(path: str, lock: int) -> None:
+def _start(path: str, lock: int, options: Sequence[str]) -> None:
     """Start a daemon, and return when it listens. ``lock``: the descriptor from ``directory_lock.locked``."""
     import subprocess  # slow to import, and rarely needed
 
     command = [sys.executable, "-m", "shellsession", "serve", "--detach", "--socket", path, "--lock", str(lock)]
+    command += options
     try:
         # This process ends when the daemon, its child, listens.
         done = subprocess.run(

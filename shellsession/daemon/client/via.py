@@ -8,19 +8,25 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
 
 from ...errors import DaemonUnavailable, InvalidRequest
 from ..protocol.endpoint import PATIENCE
-from .pipe import Pipe, PipeTransport
+from ..protocol.mux import FilePipe
+from .pipe import BridgePipe, PipeTransport
+
+_ERRORS_MAX: Final = 4096  # bytes of its stderr that are kept
+_LINES: Final = 5  # of them in a message
 
 
-class Program(Pipe):
+class Program(FilePipe, BridgePipe):
     """The standard streams of a running program."""
 
-    advice = f"{Pipe.advice}, or name the program with remote="
+    advice = f"{BridgePipe.advice}, or name the program with remote="
 
     def __init__(self, command: Sequence[str]) -> None:
-        place = f"`{' '.join(command)}`"
+        self._place = f"`{' '.join(command)}`"
         try:
             # A session of its own: Ctrl-C at our terminal must not reach it.
             self.process = subprocess.Popen(
@@ -32,14 +38,39 @@ class Program(Pipe):
                 start_new_session=True,
             )
         except OSError as error:
-            raise DaemonUnavailable(f"{place} could not be started: {error.strerror}") from error
-        into, out_of = self.process.stdin, self.process.stdout
-        assert into is not None
-        assert out_of is not None
-        super().__init__(place, out_of, into, self.process.stderr)
+            raise DaemonUnavailable(f"{self._place} could not be started: {error.strerror}") from error
+        streams = self.process.stdin, self.process.stdout, self.process.stderr
+        self._streams = [stream for stream in streams if stream is not None]  # all three
+        into, out_of, self.errors = (stream.fileno() for stream in self._streams)
+        super().__init__(out_of, into)
+        os.set_blocking(self.errors, False)
+        self._text = b""
+
+    def __str__(self) -> str:
+        return self._place
+
+    def read_errors(self) -> bool:
+        assert self.errors is not None
+        try:
+            while data := os.read(self.errors, _ERRORS_MAX):
+                self._text = (self._text + data)[-_ERRORS_MAX:]
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass
+        return False
+
+    def why_ended(self) -> str:
+        self.read_errors()
+        return " | ".join(self._text.decode("utf-8", "replace").strip().splitlines()[-_LINES:])
+
+    def close(self) -> None:
+        for stream in self._streams:
+            with suppress(OSError):
+                stream.close()
 
     def end(self, failed: bool) -> None:
-        super().end(failed)
+        self.close()
         try:
             self.process.wait(0 if failed else PATIENCE)
         except subprocess.TimeoutExpired:  # it is stopped, or its connection is

@@ -19,7 +19,10 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from _socket import socket
-    from typing import Final
+    from collections.abc import Sequence
+    from typing import Final, Protocol
+else:
+    Protocol = object
 
 
 # Bytes waiting for the pipe at which no more are read from the streams.
@@ -34,6 +37,37 @@ _NOT_NOW: Final = 0x40
 
 class PipeEnded(Exception):
     """The other end has closed the pipe."""
+
+
+class Pipe(Protocol):
+    """Both directions of a pipe. No call blocks: each raises BlockingIOError instead."""
+
+    source: int | None  # readable when ``receive`` has something; None: its owner calls ``turn`` then
+    sink: int | None  # writable when ``send`` has room again; None: ``source`` is readable instead
+
+    def receive(self) -> bytes | memoryview:
+        """The next bytes, valid until the next call; none when the other end has closed the pipe. Raises OSError."""
+
+    def send(self, pieces: Sequence[bytes]) -> int:
+        """Send the first bytes of the pieces, and return how many. Raises OSError."""
+
+
+class FilePipe:
+    """A pipe of two descriptors."""
+
+    def __init__(self, source: int, sink: int) -> None:
+        self.source: int | None = source
+        self.sink: int | None = sink
+        self._ends = source, sink
+        self._room = memoryview(bytearray(_READ_MAX))  # for what is read
+        for fd in self._ends:
+            os.set_blocking(fd, False)
+
+    def receive(self) -> memoryview:
+        return self._room[: os.readv(self._ends[0], [self._room])]
+
+    def send(self, pieces: Sequence[bytes]) -> int:
+        return os.writev(self._ends[1], pieces)
 
 
 class Stream:
@@ -51,22 +85,20 @@ class Stream:
 
 
 class Mux:
-    """The streams of a pipe. ``source`` and ``sink``: the descriptors of the pipe's two directions."""
+    """The streams of a pipe."""
 
-    def __init__(self, source: int, sink: int) -> None:
-        self.source, self.sink = source, sink
+    def __init__(self, pipe: Pipe) -> None:
+        self.pipe = pipe
         self.streams: dict[int, Stream] = {}
         self._of_end: dict[int, Stream] = {}
         self._waiting: set[Stream] = set()  # streams with something to read, while the pipe is full
         self._out: deque[bytes] = deque()
         self._unsent = 0  # bytes in it
         self._decoder = FrameDecoder()
-        self._room = memoryview(bytearray(_READ_MAX))  # for what is read
         self._sink_watched = False
-        os.set_blocking(source, False)
-        os.set_blocking(sink, False)
         self.epoll = select.epoll()
-        self.epoll.register(source, select.EPOLLIN)
+        if pipe.source is not None:
+            self.epoll.register(pipe.source, select.EPOLLIN)
 
     # -- for the two ends to define
 
@@ -133,9 +165,9 @@ class Mux:
         """Wait for something to do, and do it. Raises PipeEnded, ProtocolError."""
         self._flush()
         for fd, event in self.epoll.poll(timeout):
-            if fd == self.source:
-                self._receive()
-            elif fd == self.sink:
+            if fd == self.pipe.source:
+                self.receive()
+            elif fd == self.pipe.sink:
                 pass  # flushed below
             elif (stream := self._of_end.get(fd)) is None:
                 self.other(fd)
@@ -197,16 +229,17 @@ class Mux:
         self._watch(stream)
         return True
 
-    def _receive(self) -> None:
+    def receive(self) -> None:
+        """Take the next bytes of the pipe. Raises PipeEnded, ProtocolError."""
         try:
-            size = os.readv(self.source, [self._room])
+            data = self.pipe.receive()
         except BlockingIOError:
             return
         except OSError as error:
             raise PipeEnded from error
-        if not size:
+        if not data:
             raise PipeEnded
-        self.take(self._room[:size])
+        self.take(data)
 
     def take(self, data: bytes | memoryview) -> None:
         """Take bytes that came over the pipe. Raises ProtocolError."""
@@ -240,7 +273,7 @@ class Mux:
         try:
             while self._out:
                 pieces = [self._out[i] for i in range(min(_PIECES, len(self._out)))]
-                size = os.writev(self.sink, pieces)
+                size = self.pipe.send(pieces)
                 self._unsent -= size
                 while size and size >= len(self._out[0]):
                     size -= len(self._out.popleft())
@@ -250,12 +283,12 @@ class Mux:
             pass
         except OSError as error:
             raise PipeEnded from error
-        if bool(self._out) != self._sink_watched:
+        if self.pipe.sink is not None and bool(self._out) != self._sink_watched:
             self._sink_watched = bool(self._out)
             if self._sink_watched:
-                self.epoll.register(self.sink, select.EPOLLOUT)
+                self.epoll.register(self.pipe.sink, select.EPOLLOUT)
             else:
-                self.epoll.unregister(self.sink)
+                self.epoll.unregister(self.pipe.sink)
         if self._waiting and self._unsent < _FULL:
             waiting, self._waiting = self._waiting, set()
             for stream in waiting:

@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from ...agents import AsyncAgents
 from ...errors import (
+    CLOSED,
     DaemonUnavailable,
     InvalidRequest,
     LimitReached,
@@ -49,6 +50,29 @@ _LAST_ANSWERS: Final = 1.0
 # Seconds that a client may take to come back on another connection.
 _GRACE: Final = 2.0
 _NOT_AT_THE_END: Final = (requests.Open, requests.Start, requests.Run, requests.Restart)
+_NOT_WITHOUT_LEASE: Final = (*_NOT_AT_THE_END, requests.Send, requests.Type, requests.WriteFile, requests.Renew)
+
+
+class Lease:
+    """The time that the daemon has until a client must renew it: ``seconds``, counted from now."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._until = _time_passed() + seconds
+
+    def renew(self, at: float | None = None) -> None:
+        """Count from ``at`` (CLOCK_BOOTTIME), or from now. An earlier moment than that of the last call is ignored."""
+        now = _time_passed()
+        self._until = max(self._until, (now if at is None else min(at, now)) + self.seconds)
+
+    @property
+    def left(self) -> float:
+        return max(0.0, self._until - _time_passed())
+
+
+def _time_passed() -> float:
+    """As ``time.monotonic``, but it counts on while the machine is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Server:
@@ -71,6 +95,8 @@ class Server:
         self._no_clients.set()
         self._served: dict[str, Listener] = {}  # by the id of the request
         self.sessions = Sessions(agents, self._journal, defaults)
+        self.lease: Lease | None = None  # none: the daemon lives until it is stopped
+        self.lease_is_over = False
         self._started = time.monotonic()
         self._requests = 0
 
@@ -182,7 +208,10 @@ class Server:
         header, parts = await self._carry_out(incoming)
         listener.queued = False  # also if it was refused: no more notices
         reply = _encoded(request, header, parts)
-        self._ledger.settle(request, reply, time.monotonic(), listener.take_sent())
+        if isinstance(incoming.request, requests.ReadFile):  # large, and harmless to read anew
+            self._ledger.drop(request)
+        else:
+            self._ledger.settle(request, reply, time.monotonic(), listener.take_sent())
         del self._served[request]
         if LOG.isEnabledFor(logging.DEBUG):
             LOG.debug("%s", incoming.outline(header))
@@ -193,6 +222,9 @@ class Server:
     async def _carry_out(self, incoming: Incoming) -> Answer:
         """The answer to a request. An error is an answer, too, and so is the end of a cancelled task."""
         try:
+            self.check_lease()  # its timer is late if the process was stopped (SIGSTOP)
+            if self.lease_is_over and isinstance(incoming.request, _NOT_WITHOUT_LEASE):
+                raise DaemonUnavailable("the daemon's lease is over, as no client has renewed it: nothing was run")
             if self.stopping.is_set() and isinstance(incoming.request, _NOT_AT_THE_END):
                 raise DaemonUnavailable("the daemon is ending, and begins nothing new: try again when it has ended")
             if isinstance(incoming.request, requests.OfAgent) and not isinstance(incoming.request, requests.Open):
@@ -255,9 +287,30 @@ class Server:
             "serving": len(self._served),
             "audit": self._journal.path,
             "audit_fault": self._journal.fault,
+            "lease": None if self.lease is None else {"seconds": self.lease.seconds, "left": self.lease.left},
         }
 
     # -- the end
+
+    def begin_lease(self, seconds: float) -> None:
+        """End the daemon and its sessions, at once, when no client has renewed the lease for so many seconds."""
+        self.lease = Lease(seconds)
+        self._await_end_of_lease(self.lease)
+
+    def _await_end_of_lease(self, lease: Lease) -> None:
+        self.check_lease()
+        if not self.lease_is_over:
+            asyncio.get_running_loop().call_later(lease.left, self._await_end_of_lease, lease)
+
+    def check_lease(self) -> None:
+        """If the lease is over, kill every shell with all that runs in it, and ask the daemon to end."""
+        if self.lease is None or self.lease_is_over or self.lease.left:
+            return
+        LOG.warning("no client has renewed the lease for %g s: ending all sessions at once", self.lease.seconds)
+        self.lease_is_over = True
+        for shared in self.sessions:
+            shared.engine.kill_running(CLOSED)  # also an idle one: then its shutdown commands are not run
+        self.stop()
 
     def stop(self) -> None:
         """Ask the daemon to end; ``finish`` and ``part`` do it. Queued requests are refused."""
@@ -269,7 +322,7 @@ class Server:
         """Give running commands so many seconds to end by themselves, then end every session."""
         tasks = [listener.task for listener in self._served.values()]
         tasks += [asyncio.create_task(shared.drain(patience)) for shared in self.sessions]
-        if tasks:
+        if tasks and not self.lease_is_over:
             await asyncio.wait(tasks, timeout=patience)
         try:
             await self.agents.close()  # running commands end, and their requests are answered
@@ -341,6 +394,13 @@ async def _stats(server: Server, _: Incoming) -> Answer:
     return Answer({"value": server.stats()})
 
 
+async def _renew(server: Server, incoming: Incoming) -> Answer:
+    if server.lease is None:
+        raise InvalidRequest("this daemon has no lease to renew: it was started without `serve --lease`")
+    server.lease.renew(incoming.request.at)
+    return Answer({"value": None})
+
+
 async def _shutdown(server: Server, _: Incoming) -> Answer:
     server.stop()
     return Answer({"value": None})
@@ -351,5 +411,6 @@ _OF_DAEMON: dict[type, Callable[[Server, Incoming], Awaitable[Answer]]] = {
     requests.Cancel: _cancel,
     requests.List: _list,
     requests.Stats: _stats,
+    requests.Renew: _renew,
     requests.Shutdown: _shutdown,
 }

@@ -214,14 +214,16 @@ _END_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 class Settings:
     """The settings of a daemon.
 
-    ``patience``: how many seconds running commands get at its end. ``audit``: the path of the audit log, or None.
-    ``defaults``: options of new sessions, as fields of ``requests.Open``.
+    ``patience``: how many seconds running commands get at its end. ``lease``: see ``Server.begin_lease``; None for
+    none. ``audit``: the path of the audit log, or None. ``defaults``: options of new sessions, as fields of
+    ``requests.Open``.
     """
 
     socket: str
     max_sessions: int = 1000
     idle_ttl: float | None = 3600.0
     patience: float = 5.0
+    lease: float | None = None
     audit: str | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
@@ -285,10 +287,14 @@ async def _serve(settings: Settings, listening: ListeningSocket, audit: Audit | 
     slot = guard.open_daemon_slot("bash", settings.socket, listening.file)
     acceptor = Acceptor(listening.socket, server)
     LOG.info("listening at %s (incarnation %s)", settings.socket, server.incarnation)
+    if settings.lease is not None:
+        server.begin_lease(settings.lease)
     while not await _is_stopped(server):
+        server.check_lease()  # its timer is late if the machine was suspended
         if not listening.in_place:
             acceptor = await _reopen(listening, acceptor, server)
-    LOG.info("ending: running commands get %g s", settings.patience)
+    if not server.lease_is_over:
+        LOG.info("ending: running commands get %g s", settings.patience)
     await server.finish(settings.patience)
     await acceptor.close()  # not before: a client that found no listener would start another daemon while commands run
     await server.part()
