@@ -37,7 +37,7 @@ from shellsession import (
 from shellsession.daemon.client import link, pipe as client
 from shellsession.daemon.client.async_session import Loop
 from shellsession.daemon.client.via import Program, ViaTransport
-from shellsession.daemon.protocol import frames
+from shellsession.daemon.protocol import frames, mux
 from shellsession.daemon.protocol.frames import FrameDecoder
 
 PROGRAM = str(Path(sys.executable).with_name("shellsession"))
@@ -322,6 +322,26 @@ def test_frames_however_they_are_cut() -> None:
     for bad in (b"\0" * 9, frames.frame(99, 1), b"\4\0\0\0\1\xff\xff\xff\xff"):
         with pytest.raises(ProtocolError):
             FrameDecoder().feed(bad)
+
+
+@pytest.mark.parametrize(("long_way", "room"), [(0.0, 1 << 18), (float("inf"), frames.WINDOW)])
+def test_more_may_be_under_way_on_a_long_way(monkeypatch: pytest.MonkeyPatch, long_way: float, room: int) -> None:
+    monkeypatch.setattr(mux, "_LONG_WAY", long_way)
+    (source, to_mux), (from_mux, sink) = os.pipe(), os.pipe()
+    ours, theirs = socket.socketpair()
+    size = frames.WINDOW // 2
+    try:
+        one = mux.Mux(mux.FilePipe(source, sink))
+        one.add(1, theirs)
+        os.write(to_mux, frames.frame(frames.DATA, 1, b"x" * size))
+        one.turn(PATIENCE)
+        assert os.read(from_mux, 1000) == frames.credit(1, room - size)
+        assert ours.recv(frames.WINDOW) == b"x" * size
+    finally:
+        one.close()
+        ours.close()
+        for fd in (source, to_mux, from_mux, sink):
+            os.close(fd)
 
 
 def test_a_bridge_is_told_nonsense(daemon: Daemon) -> None:

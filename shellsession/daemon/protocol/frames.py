@@ -36,8 +36,8 @@ _KINDS: Final = range(OPEN, CLOSE + 1)
 LOOK: Final = b"\0"
 FIND: Final = b"\1"
 START: Final = b"\2"
-# Bytes that may be under way in one direction of a stream.
-WINDOW: Final = 1 << 18
+# Bytes that may be under way in one direction of a stream; the receiver may give more room later.
+WINDOW: Final = 1 << 16
 PAYLOAD_MAX: Final = 1 << 16
 
 _MAGIC: Final = b"shellsession-bridge "

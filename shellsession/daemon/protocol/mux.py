@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import select
+import time
 from collections import deque
 
 from ...errors import ProtocolError
@@ -28,7 +29,10 @@ else:
 # Bytes waiting for the pipe at which no more are read from the streams.
 _FULL: Final = 1 << 17
 _PIECES: Final = 16  # of one writev(2)
-_CREDIT_AT: Final = WINDOW // 2
+# While half a window takes longer than this, the way is long: then more may be under way. On a short way that would
+# only be a queue in front of the other streams.
+_LONG_WAY: Final = 2e-3
+_WINDOW_MAX: Final = 1 << 18
 _READ_MAX: Final = 1 << 18
 _NOTHING: Final = memoryview(b"")
 _SENT_AT_ONCE: Final = 0x40 | 0x4000  # MSG_DONTWAIT, MSG_NOSIGNAL: <sys/socket.h>
@@ -73,12 +77,13 @@ class FilePipe:
 class Stream:
     """One connection in the pipe, and its local socket."""
 
-    __slots__ = ("credit", "end", "ended", "mask", "number", "room", "taken", "unsent")
+    __slots__ = ("credit", "end", "ended", "granted", "mask", "number", "room", "unsent", "window")
 
     def __init__(self, number: int, end: socket) -> None:
         self.number, self.end = number, end
         self.credit = self.room = WINDOW  # bytes that we may send, and that the peer may
-        self.taken = 0  # bytes that the socket took since our last CREDIT
+        self.window = WINDOW  # bytes that the peer may have sent and the socket not taken
+        self.granted = 0.0  # when the peer got its last room
         self.unsent = bytearray()  # bytes for the socket
         self.ended = False  # the peer has closed it: close the socket once that has all bytes
         self.mask = 0  # the events that the epoll waits for
@@ -221,13 +226,20 @@ class Mux:
         if stream.ended and not unsent:
             self._drop(stream)
             return False
-        stream.taken += size
-        if stream.taken >= _CREDIT_AT and not stream.ended:
-            stream.room += stream.taken
-            self.put(credit(stream.number, stream.taken))
-            stream.taken = 0
+        if not stream.ended and stream.window - stream.room - len(unsent) >= stream.window // 2:
+            self._grant(stream)
         self._watch(stream)
         return True
+
+    def _grant(self, stream: Stream) -> None:
+        """Give the peer room for what the socket has taken."""
+        now = time.monotonic()
+        stream.window = WINDOW if now - stream.granted < _LONG_WAY else _WINDOW_MAX
+        stream.granted = now
+        size = stream.window - stream.room - len(stream.unsent)
+        if size > 0:
+            stream.room += size
+            self.put(credit(stream.number, size))
 
     def receive(self) -> None:
         """Take the next bytes of the pipe. Raises PipeEnded, ProtocolError."""
