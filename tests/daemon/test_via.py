@@ -50,6 +50,12 @@ def bridges() -> list[int]:
     return [pipe.process.pid for pipe in pipes if isinstance(pipe, Program)]
 
 
+@pytest.fixture(autouse=True)
+def no_bridge_before() -> None:
+    """That of another test lives on for a second."""
+    wait_until(lambda: not bridges(), "the end of other tests' bridges")
+
+
 @pytest.fixture
 def there(daemon: Daemon, request: pytest.FixtureRequest) -> Iterator[Connect]:
     """``connect`` through a program of this machine. Every session is closed at the end."""
