@@ -499,15 +499,15 @@ def test_over_a_real_ssh(daemon: Daemon, ssh: tuple[list[str], int], gate: Gate)
 def test_an_sshd_that_stops_leaves_the_outcome_unknown(
     daemon: Daemon, ssh: tuple[list[str], int], gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"_QUIET": 0.1, "_patience": 0.5, "_REOPEN": 1.0}.items():
-        monkeypatch.setattr(client, name, value)
     session = connect("stops", daemon.socket, via=ssh[0], remote=PROGRAM)
-    with closing(session), ThreadPoolExecutor(1) as threads, ExitStack() as all_stopped:
+    with closing(session), ThreadPoolExecutor(1) as threads:
         result = threads.submit(session.run, gate.text)
         gate.until_begun()
-        for pid in (ssh[1], *descendants(ssh[1])):
-            all_stopped.enter_context(stopped(pid))
-        with pytest.raises(OutcomeUnknown):
-            result.result(PATIENCE)
-        all_stopped.close()
+        with ExitStack() as all_stopped, monkeypatch.context() as patch:
+            for pid in (ssh[1], *descendants(ssh[1])):
+                all_stopped.enter_context(stopped(pid))
+            for name, value in {"_QUIET": 0.1, "_patience": 0.5, "_REOPEN": 1.0}.items():
+                patch.setattr(client, name, value)
+            with pytest.raises(OutcomeUnknown):
+                result.result(2 * PATIENCE)
         gate.open()
