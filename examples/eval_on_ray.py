@@ -15,8 +15,7 @@ from shellsession import DaemonUnavailable, OutcomeUnknown
 from shellsession.cluster import AsyncRayAgents
 
 REPOSITORY = """cd "$(mktemp -d)" && git init -q && echo 'import calc; assert calc.add(20, 22) == 42' >test_calc.py
-echo 'def add(a, b): return a - b' >calc.py && git add .
-git -c user.name=Ann -c user.email=ann@a.org commit -qm 'Add add()'"""
+echo 'def add(a, b): return a - b' >calc.py; git add .; git -c user.name=Ann -c user.email=ann@a.org commit -qm Add"""
 TESTS, FIX, REMOVE = "python3 -B test_calc.py", "sed -i 's/a - b/a + b/' calc.py", 'cd / && rm -rf "$OLDPWD"'
 SOON = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 4}
 TURNS = asyncio.Semaphore(16)  # more agents at once would only wait for the processors
