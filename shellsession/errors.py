@@ -9,7 +9,7 @@ ShellSessionError            error
 ├── ShellUnavailable         unavailable         bash could not be started, or is too old
 │   ├── LimitReached         limit_reached       a limit of the process or machine: descriptors, terminals, space
 │   │   └── TooManySessions  too_many_sessions   the limit of sessions; carries ``idle``
-│   ├── SandboxUnavailable   sandbox_unavailable  no bubblewrap, or no means to enforce a limit
+│   ├── SandboxUnavailable   sandbox_unavailable  the sandbox cannot be made as requested
 │   └── StartupFailed        startup_failed      a command of ``startup`` failed; the session was not opened
 ├── NoSuchAgent              no_such_agent       no agent of this name is known
 ├── NoSuchOutput             no_such_output      no output of this id is kept
@@ -135,7 +135,10 @@ class TooManySessions(LimitReached):
 
 
 class SandboxUnavailable(ShellUnavailable):
-    """The sandbox cannot be made here as requested: bubblewrap, user namespaces or control groups are missing."""
+    """The sandbox cannot be made here as requested.
+
+    Bubblewrap, user namespaces, control groups or a path are missing, or its paths contradict each other.
+    """
 
     code = "sandbox_unavailable"
 

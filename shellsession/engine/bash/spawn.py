@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from ptyprocess import PtyProcess
 
-from ...errors import NO_PROCESS, InvalidRequest, LimitReached, SandboxUnavailable, ShellUnavailable
+from ...errors import NO_PROCESS, LimitReached, SandboxUnavailable, ShellUnavailable
 from ...options import Options, absolute
 from ...sandbox import USABLE, command_line
 from ..io.nonce import fresh_nonce
@@ -95,7 +95,7 @@ _FIRST: Final = '((SHLVL -= BASH_VERSINFO[0] > 4)); exec 3>&2 2>/dev/null; (exec
 
 
 def plan(options: Options, bash: str, cwd: str, slot: Slot | None) -> Launch:
-    """How to launch bash with these options; a sandbox needs the slot. Raises InvalidRequest, SandboxUnavailable.
+    """How to launch bash with these options; a sandbox needs the slot. Raises SandboxUnavailable.
 
     In a sandbox this makes its control groups. The caller removes them.
     """
@@ -161,7 +161,7 @@ class _OnFailure(ExitStack):
 
 
 def spawn(options: Options, env: Mapping[str, str]) -> Shell:
-    """Start bash. Raises ShellUnavailable, SandboxUnavailable, LimitReached or InvalidRequest (a bad cwd)."""
+    """Start bash. Raises ShellUnavailable, SandboxUnavailable or LimitReached."""
     # The host's PATH may lack the directory of bash: look in the default places, too.
     bash = shutil.which(options.bash) or shutil.which(options.bash, path=os.defpath)
     if bash is None:
@@ -230,13 +230,13 @@ def _kill(process: PtyProcess) -> None:
 
 
 def first_directory(wanted: str | None) -> str:
-    """The directory in which bash starts. Raises InvalidRequest."""
+    """The directory in which bash starts. Raises ShellUnavailable."""
     try:
         cwd = os.getcwd() if wanted is None else os.fspath(wanted)
     except OSError as error:
-        raise InvalidRequest(f"the host's own working directory is gone ({error}): pass cwd=") from error
+        raise ShellUnavailable(f"the host's own working directory is gone ({error}): pass cwd=") from error
     if not os.path.isdir(cwd):
-        raise InvalidRequest(f"cwd {cwd!r} is not a directory: make it again, or open a session with another cwd=")
+        raise ShellUnavailable(f"cwd {cwd!r} is not a directory: make it again, or open a session with another cwd=")
     return cwd
 
 
