@@ -368,6 +368,7 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
     * ``id``: the name of the command for ``read_output``. A command that was handed back has one id for all its
       results.
     * ``output_kept``: False if ``read_output`` cannot show all of it, because the session's directory is full.
+    * ``matched``: True if ``wait(until=)`` returned because the output matches.
     """
 
     stdout_bytes: bytes
@@ -390,6 +391,7 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
     ran: bool = True
     id: str = ""
     output_kept: bool = True
+    matched: bool = False
 
     @property
     def stdout(self) -> str:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
         def background(self) -> tuple[int, ...]: ...
         @property
         def ran(self) -> bool: ...
+        @property
+        def matched(self) -> bool: ...
 
 
 # Bytes that a terminal does not show as they are. Tab and newline are text.
@@ -287,7 +289,7 @@ def ending(result: Ended) -> str:
                 said += f", {result.reason}"
             return said if result.state_kept else f"{said or 'exit status 0'}; {kept}"
         case "running":
-            return f"still running after {seconds} s"
+            return f"{f'{result.reason}; ' if result.matched else ''}still running after {seconds} s"
         case "input":
             return f"waits for input after {seconds} s"
         case "timed_out":

@@ -36,7 +36,6 @@ from ..engine.verbs.delivery import joined
 from ..errors import (
     IS_CLOSED,
     LATE,
-    MATCHES,
     NOT_YOURS,
     STILL_RUNS,
     InvalidRequest,
@@ -107,7 +106,7 @@ def describe(
 def _describe_end(result: Result) -> str:
     """How a command ended, and what the model may do where it has not; "" if it succeeded."""
     match result.outcome:
-        case "running" if result.reason.startswith(MATCHES):
+        case "running" if result.matched:
             return f"it has printed the text of `until`, and is still running: {_NEXT}"
         case "running" | "idle" if result.runs_on:
             return f"{ending(result)}: {_NEXT}"
@@ -118,7 +117,7 @@ def _describe_end(result: Result) -> str:
 
 def _goes_on(result: Result) -> bool:
     """Whether there is nothing to report yet: the command runs, and has not printed what `wait` waits for."""
-    return result.outcome == "running" and not result.reason.startswith(MATCHES)
+    return result.outcome == "running" and not result.matched
 
 
 def _last_line(results: Sequence[Result], secrets: Secrets | None) -> str:

@@ -35,6 +35,10 @@ def test_a_short_result_is_what_was_printed() -> None:
         ({"exit_code": 139}, "exit status 139 (128 + SIGSEGV)"),
         ({"exit_code": 255}, "exit status 255"),
         ({"exit_code": None, "outcome": "running"}, "still running after 0.5 s"),
+        (
+            {"exit_code": None, "outcome": "running", "matched": True, "reason": "the output matches 'x'"},
+            "the output matches 'x'; still running after 0.5 s",
+        ),
         ({"exit_code": None, "outcome": "input"}, "waits for input after 0.5 s"),
         (
             {"exit_code": 130, "outcome": "timed_out"},

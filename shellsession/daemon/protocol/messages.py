@@ -43,6 +43,7 @@ _UNLESS_DEFAULT: Final[Mapping[str, tuple[tuple[type, ...], object]]] = {
     "ran": ((bool,), True),
     "id": ((str,), ""),
     "output_kept": ((bool,), True),
+    "matched": ((bool,), False),
 }
 _TRUE_BY_DEFAULT: Final = ("state_kept", "ran")
 

@@ -19,7 +19,6 @@ from ...errors import (
     CLOSED,
     GONE,
     IS_CLOSED,
-    MATCHES,
     RESTARTED,
     STILL_RUNS,
     InvalidRequest,
@@ -365,7 +364,7 @@ class Engine(Core):
             if isinstance(came, Result) or not call.sees(pattern):
                 return came
             break
-        return HandedBack("running", f"{MATCHES} {pattern.pattern!r:.100}")
+        return HandedBack("running", f"the output matches {pattern.pattern!r:.100}", matched=True)
 
     # -- a command that was handed back
 
