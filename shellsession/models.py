@@ -363,7 +363,8 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
       earlier commands had left running, and the shell itself if we killed it.
     * ``background``: the ids of the processes that the command left running.
     * ``duration``: in seconds. ``cwd``: bash's working directory afterwards.
-    * ``stdout_omitted``, ``stderr_omitted``: how many bytes were dropped.
+    * ``stdout_omitted``, ``stderr_omitted``: how many bytes were dropped. ``stdout_omitted_lines``,
+      ``stderr_omitted_lines``: about how many lines ended in them; 0 also if that is unknown.
     * ``stdout_file``, ``stderr_file``: the spill files that were written; see ``Limits``.
     * ``id``: the name of the command for ``read_output``. A command that was handed back has one id for all its
       results.
@@ -392,6 +393,8 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
     id: str = ""
     output_kept: bool = True
     matched: bool = False
+    stdout_omitted_lines: int = 0
+    stderr_omitted_lines: int = 0
 
     @property
     def stdout(self) -> str:
@@ -444,8 +447,9 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
         if files := [file for file in (self.stdout_file, self.stderr_file) if file]:
             notes.append(f"all of the output: {', '.join(files)}")
         if (mask := masker(redact)) is None:
-            return report(streams_of(self), notes, max_chars, clean, self.id if self.output_kept else "")
-        return report(masked_streams(self, mask, clean), [*map(mask, notes)], max_chars, clean)
+            id = self.id if self.output_kept else ""
+            return report(streams_of(self), notes, max_chars, clean, id, omitted_lines(self))
+        return report(masked_streams(self, mask, clean), [*map(mask, notes)], max_chars, clean, "", omitted_lines(self))
 
     def __str__(self) -> str:
         """Return ``for_model()``."""
@@ -527,6 +531,11 @@ def streams_of(result: Result) -> tuple[tuple[Stream, bytes, int, int], ...]:
         ("stdout", result.stdout_bytes, result.stdout_omitted, result.stdout_cut),
         ("stderr", result.stderr_bytes, result.stderr_omitted, result.stderr_cut),
     )
+
+
+def omitted_lines(result: Result) -> dict[str, int]:
+    """Return for each stream about how many lines were dropped."""
+    return {"stdout": result.stdout_omitted_lines, "stderr": result.stderr_omitted_lines}
 
 
 def masked_streams(

@@ -54,6 +54,7 @@ from ..models import (
     Result,
     Stream,
     check_seconds,
+    omitted_lines,
     streams_of,
     to_bytes,
 )
@@ -96,11 +97,12 @@ def describe(
         notes[0] += _RUN_AGAIN
     if result.background:
         notes.append(left_running(result.background) + jobs)
+    id = result.id if jobs and result.output_kept else ""
     if secrets is None:
         streams = streams_of(result)
     else:
         streams, notes = secrets.streams(result), [*map(secrets.mask, notes)]
-    return report(streams, notes, limit, id=result.id if jobs and result.output_kept else "")
+    return report(streams, notes, limit, id=id, lines=omitted_lines(result))
 
 
 def _describe_end(result: Result) -> str:

@@ -65,6 +65,15 @@ def test_a_cut_result_shows_only_lines_that_were_printed() -> None:
         assert re.search(r"\[\.\.\. [\d ]+ bytes omitted \.\.\.\]9996\n", result.stdout)
 
 
+def test_a_mark_says_about_how_many_lines_were_dropped() -> None:
+    with Session(timeout=20) as session:
+        shown = session.run("seq 1 1000000", tty=False).for_model()
+        found = re.search(r" bytes \(about ([\d ]+) lines\) omitted; ", shown)
+        assert found
+        assert 960_000 <= int(found[1].replace(" ", "")) + shown.count("\n") <= 1_010_000
+        assert "lines" not in session.run("printf %2000000s; seq 9", tty=False).for_model()
+
+
 lines = st.lists(st.binary(max_size=40).map(lambda line: line.replace(b"\n", b"")), max_size=200)
 
 

@@ -66,6 +66,8 @@ def result(
         call.id,
         call.keeps_output(final),
         matched,
+        call.stdout.omitted_lines,
+        call.stderr.omitted_lines,
     )
     if final:
         call.end(said)
