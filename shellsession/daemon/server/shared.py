@@ -34,6 +34,7 @@ from ...errors import (
     InvalidRequest,
     NoSuchAgent,
     NotRunning,
+    PolicyRefused,
     SessionBusy,
     SessionClosed,
     ShellSessionError,
@@ -398,6 +399,10 @@ class SharedSession:
     def _log_end(self, command: bytes, result: Result) -> None:
         self.audience.show("result", end_of(result))
         self._journal.note(self.agent, command, self._secrets, without_output(result))
+
+    def log_refusal(self, command: bytes, error: PolicyRefused) -> None:
+        """Note in the audit log that the session's policy has refused a command."""
+        self._journal.note(self.agent, command, self._secrets, str(error))
 
     def unread(self, command: str) -> bytes:
         """The input that was typed for that command, and that it had not read when it ended."""

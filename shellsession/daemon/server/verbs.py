@@ -23,6 +23,7 @@ from ...errors import (
     RESTARTED,
     InvalidRequest,
     LimitReached,
+    PolicyRefused,
     SessionBusy,
     SessionClosed,
     ShellSessionError,
@@ -121,6 +122,8 @@ async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
             result = await shared.session._run(run)
         except ShellSessionError as error:
             shared.audience.show("refused", {"reason": str(error), "begun": fanout.is_shown})
+            if isinstance(error, PolicyRefused):
+                shared.log_refusal(command, error)
             raise
         except asyncio.CancelledError:
             if (end := shared.session._came_of(command)) is not None:
