@@ -355,7 +355,8 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
     * ``exit_code``: what ``$?`` is in bash, or 128 + n if signal n killed the shell itself. None if bash has reported
       no status.
     * ``signal``: the signal that ended the shell itself, or that we sent to end the command.
-    * ``reason``: in words, why the call returned before the command ended by itself, or how the shell ended.
+    * ``reason``: in words, why the call returned before the command ended by itself, how the shell ended, or that the
+      agent's earlier session had expired.
     * ``state_kept``: False if the shell is gone; the next command starts in a new one.
     * ``ran``: False if the command certainly did not run. The shell was gone before, something else read the command,
       or its ``cwd`` or ``env`` could not be set. You can safely run it again.

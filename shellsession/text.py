@@ -304,9 +304,7 @@ def ending(result: Ended) -> str:
     kept = KEPT if result.state_kept else LOST
     match result.outcome:
         case "exited":
-            said = status(result.exit_code) if result.exit_code else ""
-            if said and result.reason:
-                said += f", {result.reason}"
+            said = ", ".join(filter(None, (status(result.exit_code) if result.exit_code else "", result.reason)))
             return said if result.state_kept else f"{said or 'exit status 0'}; {kept}"
         case "running":
             return f"{f'{result.reason}; ' if result.matched else ''}still running after {seconds} s"
