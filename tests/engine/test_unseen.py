@@ -14,6 +14,8 @@ from reference import ENVIRONMENT, typed
 from shellsession import Session
 
 NewSession = Callable[..., Session]
+# In a clone under our own name PATH, OLDPWD and others may hold that name.
+NAMELESS = ENVIRONMENT | {"PATH": os.defpath}
 
 
 @pytest.mark.parametrize("padding", [0, 700, 1100, 1500, 3000])
@@ -78,7 +80,7 @@ def test_code_inside_the_shell_sees_no_nonce(spy: str, sh: Session, place: Path)
     ],
 )
 def test_nothing_of_ours_is_in_what_the_shell_tells_of_itself(look: str, before: str, new_session: NewSession) -> None:
-    sh = new_session(env=ENVIRONMENT, agent_env=False)
+    sh = new_session(env=NAMELESS, agent_env=False)
     sh.run(before)
     said = sh.run(look)
     assert said.outcome == "exited"
@@ -89,8 +91,9 @@ def test_nothing_of_ours_is_in_what_the_shell_tells_of_itself(look: str, before:
 @pytest.mark.parametrize(
     "question", ["declare -p", "declare -f", "env", "alias", "jobs", "trap", "set", "shopt -p", "hash"]
 )
-def test_nothing_of_ours_is_to_be_seen(sh: Session, question: str) -> None:
+def test_nothing_of_ours_is_to_be_seen(new_session: NewSession, question: str) -> None:
     """Save the word in `$_`, which need not be the user's between calls."""
+    sh = new_session(env=NAMELESS)
     sh.run("(exit 3)")
     result = sh.run(question)
     said = (result.stdout + result.stderr).replace('_="builtin"', "").replace("\n_=builtin\n", "\n")
