@@ -95,8 +95,7 @@ class Registry(Generic[S]):
         self.closed = False
         self.lock = threading.RLock()  # reentrant: a garbage collection while it is held may remove an entry
         self._entries: dict[str | int, Entry[S]] = {}
-        # Agents whose state was lost because their sessions expired, and where that is still to be reported; with a weak
-        # reference if the agent is an object.
+        # Agents whose sessions expired, and where that is to be reported; with a weak reference if one is an object.
         self._lost: dict[tuple[str | int, _Report], weakref.ref[object] | None] = {}
         _registries.add(self)
 
