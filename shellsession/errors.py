@@ -25,8 +25,8 @@ ShellSessionError            error
     └── CommandTimeout       command_timeout     the time limit passed (also a TimeoutError)
 
 CommandError and the two below it are in ``models``, as they carry a Result. Modules of other packages add their own:
-CallCancelled (contracts.cancel), MissingExtra (integrations.extras), the errors of each contract, and AgentFailed
-(cli.agent).
+ExpectTimeout and ExpectEnded (engine.io.dialogue), CallCancelled (contracts.cancel), MissingExtra
+(integrations.extras), the errors of each contract, and AgentFailed (cli.agent).
 
 A message says what happened, with what, and what to do next.
 """

@@ -326,7 +326,8 @@ class ThreadSession(_Streaming[R, Output]):
         ``pattern`` is a regular expression, or a list of them. Returns the index of the one that matched, and sets
         ``before``, ``after`` and ``match`` as pexpect does. The next Result has this output, too.
 
-        Raises pexpect.TIMEOUT after ``timeout`` seconds, and pexpect.EOF when the command has ended.
+        Raises pexpect.TIMEOUT after ``timeout`` seconds, and pexpect.EOF when the command has ended. Both are
+        ShellSessionErrors, too.
         """
         return self._expect(pattern, timeout, exact=False)
 
