@@ -322,7 +322,8 @@ def _check_variables(env: object) -> None:
         raise InvalidRequest(f"env is a mapping of names to values, not {type(env).__name__}")
     for name, value in env.items():
         if not (isinstance(name, str) and name.isascii() and name.isidentifier()):
-            shown = repr(name.partition("=")[0]) if isinstance(name, str) else type(name).__name__
+            head, equals, _ = name.partition("=") if isinstance(name, str) else (type(name).__name__, "", "")
+            shown = repr(f"{head}=..." if equals else head) if isinstance(name, str) else head
             raise InvalidRequest(f"env: {shown:.100} is not the name of a variable: use letters, digits and _")
         if name in _COMPUTED:
             raise InvalidRequest(f"env: bash computes {name} itself, and it cannot be set for one command")
