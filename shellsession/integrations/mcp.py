@@ -240,7 +240,7 @@ async def _refuse_unreadable(lines: _LineReader, incoming: Any, sender: Any, out
 
 
 async def _connect(agent: str, socket: str | None, options: SessionOptions) -> AwaitedSession:
-    session = AsyncRemoteSession._of(agent, socket, True, options, exact=True)
+    session = AsyncRemoteSession._of(agent, socket, True, options)
     await session.connect()
     if session.opened_here:  # otherwise it could wait for a command of another client
         await session.open()

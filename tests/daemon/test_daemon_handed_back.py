@@ -58,12 +58,13 @@ def test_a_closed_session_asks_nothing_of_who_has_its_name_now(daemon: Daemon, q
     async def main() -> None:
         session = await aconnect("closed", daemon.socket, False, cwd="/")
         await session.close()
-        with connect("closed", daemon.socket, False, cwd="/tmp"):  # somebody else's, of the same name
+        with connect("closed", daemon.socket, False, cwd="/tmp") as other:  # somebody else's, of the same name
             with pytest.raises(SessionClosed):
                 getattr(session, question)
             assert session.closed
             with pytest.raises(SessionClosed):
                 await session.run("echo in somebody else's")
+            await asyncio.to_thread(other.close)
 
     asyncio.run(main())
 
@@ -73,7 +74,7 @@ def test_a_client_has_its_own_time_limit_or_else_that_of_the_session(
     daemon: Daemon, first: dict[str, Any], second: dict[str, Any]
 ) -> None:
     with connect("patient", daemon.socket, False, cwd="/", **first) as opened:
-        with connect("patient", daemon.socket, False, cwd="/", **second) as later:
+        with connect("patient", daemon.socket, False, **second) as later:
             assert later.run("sleep 1000").outcome == "timed_out"
             assert later.run("echo asks; read x", stdin=TTY).outcome == "input"
             with pytest.raises(pexpect.TIMEOUT):

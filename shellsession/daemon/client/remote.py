@@ -233,20 +233,19 @@ class Remote(AnySession[PreparedRun]):
         socket: str | os.PathLike[str] | Transport | None,
         start: bool,
         options: SessionOptions,
-        exact: bool = False,
         via: Sequence[str] | None = None,
         remote: str | None = None,
     ) -> Self:
         """The session for the arguments of ``connect``, not opened yet.
 
-        ``exact``: opening it raises AlreadyOpen if the agent has a session with others of these options.
+        Opening it raises AlreadyOpen if the agent has a session that was opened with others of these options.
         """
         check_flag("start", start)
         transport = transport_of(socket, via, remote)
         if not transport.is_local:
             check_elsewhere(options)
         fields = opening(**options) if transport.is_local else opening(inherited={}, **options)
-        if exact and options:
+        if options:
             fields["exact"] = list(options)
         return cls(agent, transport, start, fields)
 

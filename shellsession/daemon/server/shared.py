@@ -187,6 +187,7 @@ def _check_same(request: requests.Open, options: Options) -> None:
         ("policy", policy not in (None, options.policy), "which does not have this policy"),
         ("redact", redact not in (False, options.redact), "which does not redact these secrets"),
         ("cwd", not _is_in(request, options.cwd), f"which was opened in {options.cwd}"),
+        ("env", not request.inherited and request.env != options.env, "which was opened with another environment"),
         ("extra_env", not (request.extra_env or {}).items() <= variables, "which was opened without these variables"),
         ("limits", limits is not None and limits.made() != options.limits, "which has other limits of output"),
     ):
