@@ -10,10 +10,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pexpect
 import pytest
 from daemons import Daemon, running
 from persons import CTRL_C, CTRL_D, LEAVE, Sits
-from system import stat_fields, unique_seconds, wait_until, with_argument
+from system import PATIENCE, stat_fields, unique_seconds, wait_until, with_argument
 
 from shellsession import RemoteSession, connect
 
@@ -253,6 +254,25 @@ def test_the_terminal_is_restored_at_a_signal(
     os.kill(person.pid, number)
     assert person.ends() == 128 + number
     wait_until(lambda: client.size == (200, 50), "the session's own size")
+
+
+@pytest.mark.parametrize(
+    ("body", "number"),
+    [
+        ("with Terminal(), suppress(SystemExit): signal.raise_signal(signal.SIGTERM)", signal.SIGALRM),
+        ("with Terminal(): pass\nsignal.raise_signal(signal.SIGTERM)", signal.SIGTERM),
+    ],
+    ids=["the exception is lost", "the terminal is restored"],
+)
+def test_a_signal_ends_attach_even_if_it_hangs(body: str, number: signal.Signals) -> None:
+    program = (
+        "import signal\nfrom contextlib import suppress\nfrom shellsession.cli import terminal\n"
+        f"from shellsession.cli.terminal import Terminal\nterminal._ENDING_MAX = 0.1\n{body}\nsignal.pause()"
+    )
+    process = pexpect.spawn(sys.executable, ["-c", program], timeout=PATIENCE)
+    process.expect(pexpect.EOF)
+    process.wait()
+    assert process.signalstatus == number
 
 
 @pytest.mark.parametrize("command", ["", "echo u''p; sleep 100"], ids=["at the prompt", "while a command runs"])
