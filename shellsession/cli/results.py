@@ -97,7 +97,7 @@ def explain_ending(result: Result, agent: str, interrupted: bool = False) -> Non
     elif result.runs_on:
         reason = result.reason or "the command was handed back"
         talk(f"{reason}; it is still running: `shellsession wait {_word(agent)}` waits for it")
-    elif result.outcome != "exited" or not result.state_kept:
+    elif result.outcome != "exited" or not result.state_kept or not result.ran:
         after = f" after {result.duration:.1f} s" if result.outcome in ("timed_out", "idle") else ""
         answer = f"; {_USE_INTERACTIVE}" if _READS_TERMINAL in result.reason else ""
         talk(f"{result.reason}{after}; {_state(result)}{answer}")
