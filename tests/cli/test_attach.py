@@ -17,6 +17,7 @@ from persons import CTRL_C, CTRL_D, LEAVE, Sits
 from system import PATIENCE, stat_fields, unique_seconds, wait_until, with_argument
 
 from shellsession import RemoteSession, connect
+from shellsession.daemon.client.admin import agents
 
 # It says "up", and runs until something that the test makes is there.
 BUSY = "echo u''p; until [ -e go ]; do sleep 0.05; done"
@@ -39,6 +40,18 @@ def test_a_session_is_opened_where_the_person_is(sits: Sits, tmp_path: Path) -> 
     person = sits()
     person.prompt()
     assert person.runs("pwd") == f"{tmp_path}\r\n"
+
+
+@pytest.mark.parametrize("command", ["", "true"])
+def test_a_new_session_is_announced_and_closed_if_no_command_ran(sits: Sits, daemon: Daemon, command: str) -> None:
+    person = sits()
+    assert "(a new session), whose own calls wait" in person.prompt()
+    person.runs(command)
+    person.leaves()
+    assert (person.agent in {row["agent"] for row in agents(daemon.socket)}) == bool(command)
+    if command:
+        again = sits()
+        assert "(a new session)" not in again.prompt()
 
 
 def test_commands_share_the_state_of_the_session(sits: Sits, client: RemoteSession) -> None:

@@ -87,7 +87,7 @@ def test_each_example_of_a_help_is_right(verb: str, capsys: pytest.CaptureFixtur
         ("send", "waits until they leave; --timeout starts only then"),
         ("run", "together 1 MiB at most unless"),
         ("run", "stdout_base64 and stderr_base64 (exact bytes) if the text is not exact"),
-        ("attach", "If the agent has no session, one is opened (not with --read-only)."),
+        ("attach", "one is opened (not with --read-only), and closed when you leave without a command."),
         ("attach", "A second person who attaches sees what runs, and is next when you leave."),
         ("attach", "Programs see the TERM of the session"),
         ("attach", "keeps commands unmasked, secrets included, in attach_history"),
