@@ -13,6 +13,7 @@ VENV := .venv
 # What a peer of the benchmarks pulls in (plugins, other versions) must never enter a test run.
 BENCH_VENV := .venv-bench
 SDK_VENV := .venv-integrations
+CLUSTER_VENV := .venv-cluster
 DOCS_VENV := .venv-docs
 PACKAGE_VENV := .venv-package
 BIN := $(VENV)/bin
@@ -27,7 +28,7 @@ SIDE_BY_SIDE := --numprocesses $(shell echo $$(($$(nproc) + 4))) --dist loadfile
 # The tests start hundreds of interpreters, and each of them would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-integrations package docs generated check bench picture clean
+.PHONY: help demo test test-integrations test-cluster package docs generated check bench picture clean
 
 help:  ## say what there is
 	@echo "usage: make TARGET"
@@ -42,6 +43,9 @@ test: $(VENV)/.installed-dev  ## run the tests
 
 test-integrations: $(SDK_VENV)/.installed-integrations  ## run the tests that need other people's SDKs
 	@$(SDK_VENV)/bin/python -m pytest -q tests/integrations
+
+test-cluster: $(CLUSTER_VENV)/.installed-cluster  ## run the tests that need a Ray cluster, which they make
+	@$(CLUSTER_VENV)/bin/python -m pytest -q tests/cluster
 
 package: $(PACKAGE_VENV)/.installed-package  ## build dist/, and try the wheel as a user would
 	@rm -rf dist
@@ -68,7 +72,7 @@ docs: $(DOCS_VENV)/.installed-docs  ## build the site of docs/ in build/site, wi
 	@NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/python -m mkdocs build --strict --clean
 
 clean:  ## remove what these targets made
-	@rm -rf $(VENV) $(BENCH_VENV) $(SDK_VENV) $(DOCS_VENV) $(PACKAGE_VENV)
+	@rm -rf $(VENV) $(BENCH_VENV) $(SDK_VENV) $(CLUSTER_VENV) $(DOCS_VENV) $(PACKAGE_VENV)
 	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find shellsession tests benchmarks docs examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
@@ -100,6 +104,10 @@ clean:  ## remove what these targets made
 
 %/.installed-integrations: pyproject.toml %/.made
 	@$*/bin/python $(INSTALL) --editable '.[dev,integrations]'
+	@touch $@
+
+%/.installed-cluster: pyproject.toml %/.made
+	@$*/bin/python $(INSTALL) --editable '.[dev,ray]' 'psutil>=6'
 	@touch $@
 
 %/.installed-docs: pyproject.toml %/.made

@@ -27,7 +27,7 @@ from .models import Result, State, check_seconds
 from .observe import Observer
 from .options import SessionOptions
 from .session import Session
-from .signatures import Command, RunOptions
+from .signatures import Command, RunOptions, refuse_unknown
 
 S = TypeVar("S", bound=Base)
 _registries: weakref.WeakSet[Registry[Any]] = weakref.WeakSet()  # all registries of this process
@@ -257,6 +257,8 @@ class _Agents(Generic[S]):
         default is 3600, but spares the sessions of the ``strands`` tool, which live as long as their agents.
         ``session_options``: the options of Session. Raises InvalidRequest.
         """
+        own = ("max_sessions", "idle_ttl")
+        refuse_unknown(type(self).__name__, session_options, (*own, *SessionOptions.__annotations__))
         self._registry: Registry[S] = Registry(max_sessions, idle_ttl)
         self._options = session_options
         self._observers: tuple[Observer, ...] = ()
@@ -270,6 +272,8 @@ class _Agents(Generic[S]):
         closed. ``options`` (those of Session) apply only when the session is made. Raises TooManySessions, and
         SessionClosed after ``close()``.
         """
+        if options:
+            refuse_unknown(f"{type(self).__name__}.session", options, SessionOptions.__annotations__)
         given: SessionOptions = {**self._options, **options}
         session = self._registry.take(agent, lambda: self._made(agent, given))
         self._schedule_check()

@@ -21,6 +21,7 @@ from .engine.verbs.call import LoopJob
 from .engine.verbs.engine import RestartPending
 from .engine.verbs.expect import expect, late
 from .errors import ANOTHER_LOOP, CLOSED, ENDED, IN_CALLBACK, NOT_YOURS, RESTARTED, NotRunning, SessionBusy
+from .files import FileReply, FileRequest, Transfer
 from .keys import check_keys
 from .models import OnOutput, Request, Result, Stream, to_bytes
 from .paging import Query, Read, page
@@ -460,6 +461,18 @@ class AsyncSession(Base, LoopSession[Request]):
 
     async def _page(self, query: Query, read: Read = page) -> Any:
         return await adrive(self._reading(query, read), LoopPoller())
+
+    async def _transfer(self, transfer: Transfer[T]) -> T:
+        import asyncio
+
+        def step() -> FileRequest | None:
+            return transfer.next(None if work is None else work())
+
+        work: Callable[[], FileReply] | None = None
+        # In a thread, whose end a cancelled task waits for: nothing is written later.
+        while (request := await to_its_end(asyncio.to_thread(step))) is not None:
+            work = self._access(request)
+        return transfer.result
 
     def _on_change(self, do: Callable[[], None]) -> None:
         """Call a method when bash prints something while no verb runs, mostly the mark of a command that has ended.

@@ -9,10 +9,11 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from .engine.io.file_access import access
 from .engine.io.loop import LoopWaiter
 from .engine.io.output import resolve_spill
 from .engine.io.threads import Steps, Wait, drive
@@ -21,6 +22,7 @@ from .engine.kernel.signals import signals_deferred
 from .engine.verbs.call import Call, SessionJob
 from .engine.verbs.engine import Engine
 from .errors import FORKED, InvalidRequest, SessionClosed
+from .files import FileReply, FileRequest
 from .models import TTY, Limits, OnTimeout, Request, Result, State, Terminal, check_flag, check_seconds, command_bytes
 from .observe import Observer
 from .options import (
@@ -38,7 +40,7 @@ from .options import (
 from .paging import Piece, Query, Read
 from .redact import Redact, redaction
 from .sandbox import Sandbox
-from .signatures import AnySession, Command, RunOptions, Seconds, Text, fed
+from .signatures import AnySession, Command, RunOptions, Seconds, Text, explained, fed
 
 if TYPE_CHECKING:
     from .policy.rules import Policy
@@ -59,6 +61,7 @@ class Base(AnySession[Request]):
     relied_on = False  # a tool depends on its state: if it was closed for being idle, the next call reports that
     lasts = False  # its tool promises that it lasts as long as its agent: only an ``idle_ttl`` closes it
 
+    @explained
     def __init__(
         self,
         cwd: str | os.PathLike[str] | None = None,
@@ -307,6 +310,20 @@ class Base(AnySession[Request]):
                 yield Wait((), time.monotonic())  # an event loop serves other sessions meanwhile
         except StopIteration as end:
             return end.value
+
+    def _access(self, request: FileRequest) -> Callable[[], FileReply]:
+        """Return the function that carries out the request. It blocks, and may be called in any thread.
+
+        Raises InvalidRequest in a sandbox: this process may see other files than the session's commands.
+        """
+        engine = self._mine()
+        engine.refuse_closed()
+        if engine.options.sandbox is not None:
+            raise InvalidRequest(
+                "read_file and write_file would act outside the session's sandbox: use a command, such as"
+                ' run(["cat", path]) or run("cat >file", stdin=data)'
+            )
+        return partial(access, request, engine.cwd(), engine.umask())
 
     def jobs(self, released: bool = False) -> Sequence[SessionJob]:
         """Return what earlier calls left running."""

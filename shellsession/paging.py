@@ -32,6 +32,7 @@ class Query(NamedTuple):
     """The checked arguments of ``read_output``.
 
     ``verb``: the start of a command line that shows more; "" for Python. ``mask``: replaces secrets in the stream.
+    ``json``: show ranges in calls as JSON, for models.
     """
 
     id: str
@@ -42,6 +43,7 @@ class Query(NamedTuple):
     max_chars: int
     verb: str = ""
     mask: Callable[[str], str] | None = None
+    json: bool = False
 
     def call(self, id: str, name: str, first: int, last: int | None, search: bool = False) -> tuple[str, str]:
         """Return the call that shows the lines or bytes from ``first`` to ``last``, and only the arguments that change.
@@ -53,7 +55,7 @@ class Query(NamedTuple):
             stream = "" if self.stream == "stdout" else f" --stream {self.stream}"
             part = f"--{name} {first}:{'' if last is None else last}"
             return f"{self.verb} {id}{stream} {part}{f' --grep {shlex.quote(pattern)}' if pattern else ''}", part
-        part = f"{name}=({first}, {last})"
+        part = f"{name}=[{first}, {'null' if last is None else last}]" if self.json else f"{name}=({first}, {last})"
         return call_for(id, self.stream, f"{part}, grep={pattern!r}" if pattern else part), part
 
 

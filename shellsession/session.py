@@ -21,6 +21,7 @@ from .engine.verbs.call import LARGE
 from .engine.verbs.engine import RestartPending
 from .engine.verbs.expect import expect, late
 from .errors import CLOSED, ENDED, IN_CALLBACK, NOT_YOURS, RESTARTED, NotRunning, SessionBusy
+from .files import Transfer
 from .keys import check_keys
 from .models import Request, Result, Stream, to_bytes
 from .paging import Query, Read, page
@@ -284,6 +285,12 @@ class Session(Base, ThreadSession[Request]):
 
     def _page(self, query: Query, read: Read = page) -> Any:
         return drive(self._reading(query, read))
+
+    def _transfer(self, transfer: Transfer[T]) -> T:
+        request = transfer.next(None)
+        while request is not None:
+            request = transfer.next(self._access(request)())
+        return transfer.result
 
     def _close_if_idle(self, idle: float | None) -> None:
         """Close the session if nothing has run in it for ``idle`` seconds. A thread in a verb prevents that at once."""

@@ -7,13 +7,24 @@ here; each kind of session implements ``_run`` and ``_stream``.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterable,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from functools import wraps
 from os import PathLike
 from types import EllipsisType
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypedDict, TypeVar
+from typing import Any, BinaryIO, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypedDict, TypeVar
 
 from .errors import InvalidRequest
+from .files import Transfer, reading, writing
 from .models import (
     TTY,
     Limits,
@@ -53,6 +64,35 @@ def awaited(verb: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any,
         return result
 
     return awaits
+
+
+def explained(call: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """Decorate a method: Python's TypeError for wrong arguments names the caller's class, and a similar option."""
+
+    @wraps(call)
+    def explains(self: Any, /, *values: P.args, **named: P.kwargs) -> T:
+        try:
+            return call(self, *values, **named)
+        except TypeError as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:  # ``call`` has begun
+                raise
+            name = type(self).__name__ + ("" if call.__name__ == "__init__" else f".{call.__name__}")
+            code = call.__code__
+            refuse_unknown(name, named, code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount])
+            raise TypeError(str(error).replace(call.__qualname__, name, 1)) from None
+
+    return explains
+
+
+def refuse_unknown(name: str, given: Iterable[str], options: Collection[str]) -> None:
+    """Raise TypeError, as Python words it, for the first of the ``given`` names that is no option of ``name``."""
+    for one in given:
+        if one not in options:
+            from difflib import get_close_matches  # 5 ms
+
+            close = get_close_matches(one, options, 1)
+            hint = f"did you mean {close[0]}?" if close else f"its options are {', '.join(options)}"
+            raise TypeError(f"{name}() got an unexpected keyword argument {one!r}: {hint}") from None
 
 
 class Output(Iterator[tuple[Stream, bytes] | Result], Protocol):
@@ -129,6 +169,12 @@ class AnySession(Generic[R]):
 
     _gentle: OnTimeout  # the ``on_timeout`` of a command that cannot be handed back at its time limit
 
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "a session cannot be pickled, as its shell belongs to this machine: pickle its results, or use connect()"
+            " with the agent's name in the other process"
+        )
+
     def _request(self, command: Command, given: RunOptions) -> R:
         """Return the request for ``run``, with the session's own value for each option that is not given.
 
@@ -162,6 +208,7 @@ class AnySession(Generic[R]):
 class _Streaming(AnySession[R], Generic[R, OutputT]):
     """``stream``, which returns one kind of iterator for threads and another for asyncio."""
 
+    @explained
     def stream(
         self,
         command: Command,
@@ -203,6 +250,7 @@ class ThreadSession(_Streaming[R, Output]):
     def __enter__(self) -> Self:
         return self
 
+    @explained
     def run(
         self,
         command: Command,
@@ -286,6 +334,7 @@ class ThreadSession(_Streaming[R, Output]):
         """Wait until the output contains a plain string, or one of a list; otherwise like ``expect``."""
         return self._expect(pattern, timeout, exact=True)
 
+    @explained
     def read_output(
         self,
         id: str,
@@ -315,7 +364,30 @@ class ThreadSession(_Streaming[R, Output]):
         """
         return self._page(query_for(id, stream, lines, bytes, grep, max_chars, masker(redact)))
 
+    def read_file(self, path: str | PathLike[str], *, into: BinaryIO | None = None) -> bytes:
+        """Return the content of a file. It needs no shell, and works while a command runs.
+
+        A relative path starts at the session's directory (``cwd``); ``~`` is not expanded. ``into``: a file object that
+        gets the content piece by piece, for a file that is too large for memory; then the result is empty.
+
+        Raises FileNotFoundError, PermissionError, IsADirectoryError and the like, and InvalidRequest for what is not a
+        regular file. In a session with a sandbox it raises InvalidRequest: use a command there.
+        """
+        return self._transfer(reading(path, into))
+
+    def write_file(self, path: str | PathLike[str], data: bytes | str | BinaryIO, *, parents: bool = False) -> None:
+        """Replace the content of a file with ``data``, or make the file, with the umask of the session.
+
+        A str is written as UTF-8. A binary file object is read to its end, piece by piece. ``parents``: make missing
+        directories. The path and the errors are as for ``read_file``. The file is emptied first and then written, as
+        by ``>`` of bash: if an error comes in between, the file has only a part.
+        """
+        return self._transfer(writing(path, data, parents))
+
     def _page(self, query: Query) -> str:
+        raise NotImplementedError
+
+    def _transfer(self, transfer: Transfer[T]) -> T:
         raise NotImplementedError
 
     def _run(self, request: R) -> Result:
@@ -325,7 +397,7 @@ class ThreadSession(_Streaming[R, Output]):
         raise NotImplementedError
 
 
-_DEFAULTS: Final[Mapping[str, Any]] = ThreadSession.run.__kwdefaults__ or {}
+_DEFAULTS: Final[Mapping[str, Any]] = vars(ThreadSession.run)["__wrapped__"].__kwdefaults__
 
 
 class LoopSession(_Streaming[R, AsyncOutput]):
@@ -335,6 +407,8 @@ class LoopSession(_Streaming[R, AsyncOutput]):
     expect = awaited(ThreadSession.expect)
     expect_exact = awaited(ThreadSession.expect_exact)
     read_output = awaited(ThreadSession.read_output)
+    read_file = awaited(ThreadSession.read_file)
+    write_file = awaited(ThreadSession.write_file)
 
     async def __aenter__(self) -> Self:
         return self
@@ -343,6 +417,9 @@ class LoopSession(_Streaming[R, AsyncOutput]):
         return checked(await running, check, command)
 
     async def _page(self, query: Query) -> str:
+        raise NotImplementedError
+
+    async def _transfer(self, transfer: Transfer[T]) -> T:
         raise NotImplementedError
 
     async def _run(self, request: R) -> Result:

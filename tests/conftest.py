@@ -25,9 +25,12 @@ from system import PATIENCE
 from shellsession import Agents, DaemonUnavailable, NoSuchAgent, RemoteSession, Session, connect
 from shellsession.daemon.client.admin import Visit
 
-# The SDKs' own tests are for `make test-integrations`, which installs the SDKs. Those of the package need what
-# `make package` has built, and run without these fixtures.
-collect_ignore = ["package"] if importlib.util.find_spec("mcp") else ["package", "integrations"]
+# The SDKs' own tests are for `make test-integrations`, which installs the SDKs, and those of a cluster for
+# `make test-cluster`. Those of the package need what `make package` has built, and run without these fixtures.
+_NEEDS = {"integrations": "mcp", "cluster": "ray"}
+collect_ignore = ["package", *(name for name, module in _NEEDS.items() if not importlib.util.find_spec(module))]
+if "cluster" not in collect_ignore:
+    from clusters import cluster as cluster  # for all modules there: it takes seconds to make
 
 # The suite runs the same generated cases each time; HYPOTHESIS_PROFILE=explore looks for new ones.
 _BASE = settings(deadline=None, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -280,6 +280,8 @@ _VERBS: Final[dict[str, Callable[[Session], object]]] = {
     "restart": lambda sh: sh.restart(),
     "resize": lambda sh: sh.resize(99, 33),
     "read_output": lambda sh: sh.read_output("c1"),
+    "read_file": lambda sh: sh.read_file("file"),
+    "write_file": lambda sh: sh.write_file("file", b""),
 }
 
 

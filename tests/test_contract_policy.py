@@ -136,6 +136,7 @@ def test_other_options_of_a_later_client_change_nothing(daemon: Daemon) -> None:
     with connect("a", daemon.socket, False, cwd="/tmp") as first:
         with connect("a", daemon.socket, False, cwd="/usr", extra_env={"LATE": "1"}, limits=Limits(2)) as second:
             assert second.run("echo $PWD ${LATE-none}").stdout == "/tmp none\n"
+            assert (first.opened_here, second.opened_here) == (True, False)
         first.close()
 
 

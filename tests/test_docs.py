@@ -145,7 +145,8 @@ def _linked(page: str) -> set[str]:
 def _codes(*modules: str) -> set[str]:
     """The codes of the errors that these modules define, or that any module does."""
     for module in pkgutil.walk_packages(shellsession.__path__, "shellsession."):
-        if not module.name.startswith("shellsession.integrations.") and not module.name.endswith("__main__"):
+        room = module.name.split(".")[1]
+        if room not in ("integrations", "cluster", "__main__"):  # those that need an SDK
             importlib.import_module(module.name)
     kinds = [ShellSessionError]
     for kind in kinds:

@@ -74,6 +74,8 @@ _VERBS = {
     "type",
     "interrupt",
     "read_output",
+    "read_file",
+    "write_file",
     "expect",
     "expect_exact",
     "restart",

@@ -34,7 +34,7 @@ _IO: Final = {"os", "time", "socket", "_socket", "_thread", "select", "selectors
 # Who alone may import what, wherever in the file the import stands.
 _RESERVED: Final = {
     "ptyprocess": {"engine.bash.shell", "engine.bash.spawn"},
-    "pexpect": {"engine.io.dialogue"},
+    "pexpect": {"engine.io.dialogue", "integrations.swe_rex"},
     "termios": {"cli.terminal", "engine.bash.spawn", "engine.io.streams"},
     "tty": {"engine.io.streams"},
     "pty": set[str](),
@@ -43,6 +43,7 @@ _RESERVED: Final = {
         "agents",
         "async_session",
         "cli.agent",
+        "cluster",
         "contracts.cancel",
         "daemon.client.async_session",
         "daemon.server",
@@ -60,6 +61,7 @@ _RESERVED: Final = {
         "integrations.search",
     },
     "prompt_toolkit": {"cli.prompt"},
+    "ray": {"cluster"},
     "selectors": set[str](),
     "pydantic": {
         "contracts",
@@ -75,6 +77,7 @@ _RESERVED: Final = {
 # descriptor that another thread has for a moment, for another client's command, for what is on its way to the daemon,
 # for a pipe that carries many connections.
 _WAITING: Final = {
+    "cluster",
     "contracts.cancel",
     "daemon.client.exchange",
     "daemon.client.pipe",

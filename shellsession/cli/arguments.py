@@ -310,6 +310,8 @@ def seconds(text: str) -> float | None:
 def variable(text: str) -> tuple[str, str]:
     """Parse NAME=VALUE."""
     name, is_set, value = text.partition("=")
+    if not name:
+        raise argparse.ArgumentTypeError("a variable needs a name: write NAME=VALUE")
     if not is_set:
         raise argparse.ArgumentTypeError(f"{name!r:.40} has no value: write {name:.40}=VALUE")
     return name, value

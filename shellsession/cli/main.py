@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 
 _PR_SET_DUMPABLE: Final = 4  # <linux/prctl.h>
+# The exit status of bash if there is no such command.
+_NOT_FOUND: Final = 127
 # The code of the JSON error after Ctrl-C. No error of the library has it.
 _INTERRUPTED_CODE: Final = "interrupted"
 
@@ -31,16 +33,6 @@ _HINTS: Final = {
     "no_such_agent": "`shellsession ls` shows the agents that have one",
     "no_such_output": "`shellsession run --json` shows the id of each result",
     "not_running": "`shellsession ls` shows what runs, `shellsession log` how commands ended",
-}
-# Python wording in errors of the library, and the wording for the command line. A test of each fails if the library's
-# wording changes.
-_CLI_WORDING: Final = {
-    "wait(), poll(), send() or interrupt() it first, or restart()": (
-        "`shellsession wait`, `send` or `interrupt` it first, or `restart`"
-    ),
-    "connect again for a new one": "`shellsession run` opens a new one",
-    "the host's own working directory is gone": "the directory that this runs in was removed",
-    "run it with stdin=TTY": "start it with `shellsession run -i`",
 }
 
 
@@ -95,11 +87,10 @@ def _run_guarded(words: Sequence[str], begin: Callable[[], object]) -> int:
         sys.stdout.flush()
         return status
     except ShellSessionError as error:
-        hint, text = _HINTS.get(error.code), str(error)
-        for python, cli in _CLI_WORDING.items():
-            text = text.replace(python, cli)
         from .arguments import tell_error
+        from .wording import for_cli
 
+        hint, text = _HINTS.get(error.code), for_cli(str(error))
         tell_error(error.code, f"{text}; {hint}" if hint else text)
     except KeyboardInterrupt as interrupt:
         if ErrorFormat.json:  # for programs, which expect an object; a person knows what they pressed
@@ -124,7 +115,7 @@ def _run(words: Sequence[str], begin: Callable[[], object]) -> int:
         from . import plain
 
         if (status := plain.run(words[1:], begin)) is not None:
-            return status
+            return _hint_at_agent(words, status)
     import importlib
 
     from .arguments import VERBS, show
@@ -147,7 +138,21 @@ def _run(words: Sequence[str], begin: Callable[[], object]) -> int:
         raise InvalidRequest(f"there is no verb {words[0]!r}: {guess}`shellsession --help` lists them")
     verb = importlib.import_module(f".{words[0]}", __package__)
     begin()
-    return int(verb.main(words[1:]))
+    return _hint_at_agent(words, int(verb.main(words[1:])))
+
+
+def _hint_at_agent(words: Sequence[str], status: int) -> int:
+    """Return the status. After ``run a1 'cmd'`` found no command a1, say how to name an agent."""
+    if status == _NOT_FOUND and words[0] == "run" and len(words) > 2 and words[1][:1] not in "-/.":
+        from shlex import join
+        from shutil import which
+
+        if which(words[1]) is None:
+            from .arguments import talk
+
+            line = join(["shellsession", "run", "-s", words[1], "--", *words[2:]])
+            talk(f"if {words[1]} is an agent, name it with -s: `{line}`")
+    return status
 
 
 def _help() -> list[str]:

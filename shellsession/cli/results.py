@@ -21,6 +21,7 @@ from ..models import OnOutput, Result, streams_of
 from ..signatures import Seconds
 from .arguments import show_json, span, talk
 from .relay import OutputRelay, report_gap, write
+from .wording import for_cli
 from .words import INTERRUPTED, REFUSED
 
 _CHUNK: Final = 1 << 16
@@ -97,7 +98,9 @@ def explain_ending(result: Result, agent: str, interrupted: bool = False) -> Non
     elif result.runs_on:
         reason = result.reason or "the command was handed back"
         talk(f"{reason}; it is still running: `shellsession wait {_word(agent)}` waits for it")
-    elif result.outcome != "exited" or not result.state_kept or not result.ran:
+    elif not result.ran and result.state_kept:
+        talk(f"{for_cli(result.reason)}; nothing was run")
+    elif result.outcome != "exited" or not result.state_kept:
         after = f" after {result.duration:.1f} s" if result.outcome in ("timed_out", "idle") else ""
         answer = f"; {_USE_INTERACTIVE}" if _READS_TERMINAL in result.reason else ""
         talk(f"{result.reason}{after}; {_state(result)}{answer}")

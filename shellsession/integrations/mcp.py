@@ -162,6 +162,8 @@ def serve(
         connect = None if agent is None else partial(_connect, agent, socket, made_with)
         session: Any = AsyncSession(**made_with) if connect is None else await connect()
         async with session:
+            if connect is None:
+                await session.open()  # a sandbox that cannot be made is reported now, not at the first call
             await server(Toolbox(session, connect=connect, **settings), asking).run_stdio_async()
 
     asyncio.run(main())
@@ -240,4 +242,6 @@ async def _refuse_unreadable(lines: _LineReader, incoming: Any, sender: Any, out
 async def _connect(agent: str, socket: str | None, options: SessionOptions) -> AwaitedSession:
     session = AsyncRemoteSession._of(agent, socket, True, options, exact=True)
     await session.connect()
+    if session.opened_here:  # otherwise it could wait for a command of another client
+        await session.open()
     return session

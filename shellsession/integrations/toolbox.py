@@ -60,6 +60,7 @@ from ..models import (
 )
 from ..options import check_policy
 from ..paging import check_chars, page, query_for, whole
+from ..signatures import explained
 from ..text import MAX_CHARS, clean, ending, fitted, left_running, report
 from .binding import AwaitedSession, Reopen, awaited_session
 from .search import search
@@ -197,12 +198,10 @@ JobPatience = Annotated[
 KillJob = Annotated[bool, Field(description="Kill the job")]
 OutputId = Annotated[str, Field(description="The id that the note about omitted output names, such as c17")]
 StreamName = Annotated[Stream, Field(description="Which output to read")]
-Lines = Annotated[
-    list[int | None] | None, Field(description="[first, last] line, counted from 1; null as last means the end")
-]
-Bytes = Annotated[
-    list[int | None] | None, Field(description="[first, end] byte, counted from 0; null as end means the end")
-]
+_LINES: Final = "[first, last], such as [200, 300]; [200, null] goes to the end"
+_BYTES: Final = "[first, end], such as [0, 4096]; [4096, null] goes to the end"
+Lines = Annotated[list[int | None] | None, Field(description=f"Which lines, counted from 1: {_LINES}")]
+Bytes = Annotated[list[int | None] | None, Field(description=f"Which bytes, counted from 0: {_BYTES}")]
 Pattern = Annotated[str | None, Field(description="A regular expression: only the lines that match it, with numbers")]
 TextToType = Annotated[str, Field(description="What to type")]
 Keys = Annotated[
@@ -224,7 +223,13 @@ _MODEL_WORDING: Final = {
     LATE: _EARLIER,
     NOT_YOURS: f"{NOT_YOURS}; call again when that call has returned",
     "run it with stdin=TTY": "`wait` for it, or `interrupt` it and run it again with interactive=true",
-    "with None for the end": "with null for the end",
+    "lines is (first, last), from 1 on, with None for the end": f"lines is {_LINES}",
+    "lines: should be a valid list": f"lines is {_LINES}",
+    "bytes is (first, last), from 0 on, with None for the end": f"bytes is {_BYTES}",
+    "bytes: should be a valid list": f"bytes is {_BYTES}",
+    "bytes= names a part of the stream by itself: leave out lines= and grep=": (
+        "bytes names a part of the stream by itself: leave out lines and grep"
+    ),
     "none was handed back running": "none was handed back running; `bash` runs a command",
     "it has ended, and nothing was typed": "it has ended, and nothing was typed; `wait` returns what is left to report",
 }
@@ -251,6 +256,12 @@ def _check(name: str, seconds: object, more: str = "") -> None:
     raise InvalidRequest(f"{name} is a positive number of seconds (at most {LONGEST:.0f}){more}")
 
 
+def _for_model(message: str) -> str:
+    for words, others in _MODEL_WORDING.items():
+        message = message.replace(words, others)
+    return message
+
+
 class ToolOptions(TypedDict, total=False):
     """The options of the tools of each SDK; ``Toolbox`` explains them."""
 
@@ -267,6 +278,7 @@ class Toolbox:
 
     VERBS: Final = ("bash", "send", "wait", "interrupt", "restart", "jobs", "read_output")
 
+    @explained
     def __init__(
         self,
         where: Any,
@@ -326,7 +338,7 @@ class Toolbox:
         try:
             return dict(vars(_arguments(self._method(verb)).read(call)))
         except BadCall as error:
-            raise InvalidRequest(str(error)) from None
+            raise InvalidRequest(_for_model(str(error))) from None
 
     async def call(self, verb: str, call: object) -> str:
         """Call a verb with the arguments that a model sent. Raises ShellSessionError."""
@@ -449,7 +461,7 @@ class Toolbox:
     ) -> str:
         """Read a part of a command's output that was too long to be shown: some lines, or the lines that match."""
         try:
-            query = query_for(id, stream, lines, bytes, grep, self._max_chars)
+            query = query_for(id, stream, lines, bytes, grep, self._max_chars)._replace(json=True)
             while True:
                 secrets = self._session._secrets
                 masked = query if secrets is None else query._replace(mask=secrets.mask)
@@ -536,9 +548,7 @@ class Toolbox:
             self._relied_on = False  # this error says what is lost
             new = _FRESH if self._connect else _NO_OTHER
             text = text.replace(IS_CLOSED, f"this session is closed: {new}").replace(_CONNECT_AGAIN, new)
-        for words, others in _MODEL_WORDING.items():
-            text = text.replace(words, others)
-        if text != str(error):
+        if (text := _for_model(text)) != str(error):
             raise type(error)(text) from None
 
     def _loop_turns(self) -> Turns:

@@ -345,7 +345,7 @@ def _check_texts(name: str, values: object, kinds: tuple[type, ...]) -> None:
     for value in values:
         if not isinstance(value, kinds) or value == "":  # the value may be a secret: do not print it
             found = "an empty one" if value == "" else type(value).__name__
-            raise InvalidRequest(f"{name} are texts{' or patterns' if re.Pattern in kinds else ''}, not {found}")
+            raise InvalidRequest(f"{name} takes texts{' or patterns' if re.Pattern in kinds else ''}, not {found}")
         if isinstance(value, re.Pattern) and not isinstance(value.pattern, str):
             raise InvalidRequest(f"{name}: {value!r} is a pattern for bytes: pass one for text")
 

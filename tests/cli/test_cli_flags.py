@@ -74,6 +74,52 @@ def test_flags_of_a_sandbox_need_one(daemon: Daemon, agent: str) -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (["--sandbox", "--write", "/nope"], "--write: '/nope' does not exist: make it first, or leave it out"),
+        (["--sandbox", "--write", "/proc"], "--write: '/proc' is in a directory that the sandbox makes itself: "),
+        (["--sandbox", "--hide", "/nope"], "--hide: '/nope' does not exist: make it first, or add --missing-ok"),
+        (["--sandbox", "--memory", "5Q"], '--memory is a number of bytes or a text like "512M", not '),
+        (["--sandbox", "--cpu", "0"], "--cpu is a number from 0.01 to 1024; not 0.0"),
+        (["--sandbox", "--pass-env", "A=b"], "--pass-env: 'A' is not the name of a variable; values go into --env"),
+        (["--cwd", "/nope"], "--cwd '/nope' is not a directory"),
+        (["-C", "/nope"], "-C or --env could not be set: cd: /nope: No such file or directory; nothing was run"),
+        (["--env", "1A=b"], "--env: '1A' is not the name of a variable"),
+        (["--env", "=b"], "argument --env: a variable needs a name"),
+        (["--deny", ""], "--deny takes texts, not an empty one"),
+        (["--allow", ""], "--allow takes texts, not an empty one"),
+        (["--max-chars", "9" * 11], "--max-chars is 99999999999, but over the daemon at most "),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_an_error_names_the_flag_that_was_typed(daemon: Daemon, agent: str, flags: list[str], why: str) -> None:
+    done = cli(daemon.socket, "run", "-s", agent, *flags, "--", "true")
+    said = done.stderr.decode()
+    assert (done.returncode, done.stdout) == (125, b"")
+    assert f"shellsession: {why}" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["a 1", "echo hi"], "if a 1 is an agent, name it with -s: `shellsession run -s 'a 1' -- 'echo hi'`\n"),
+        (["--", "a1", "echo hi"], ""),
+        (["-s", "default", "a1", "echo hi"], ""),
+        (["bash", "-c", "exit 127"], ""),
+        (["", "echo"], ""),
+        (["a1"], ""),
+    ],
+)
+def test_run_with_an_agent_in_the_place_of_a_command_names_the_right_form(
+    daemon: Daemon, words: list[str], hint: str
+) -> None:
+    done = cli(daemon.socket, "run", *words)
+    *_, last = ["", *done.stderr.decode().splitlines(keepends=True)]
+    assert done.returncode == 127
+    assert last == f"shellsession: {hint}" if hint else "shellsession: " not in last
+
+
 def test_serve_has_the_defaults_of_its_sessions(tmp_path: Path) -> None:
     path = str(tmp_path / "run" / "socket")
     flags = [

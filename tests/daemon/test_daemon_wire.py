@@ -144,6 +144,18 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no command to wait for": ({"verb": "wait", "agent": "healthy"}, "not_running"),
     "a command without its bytes": ({"verb": "run", "agent": "healthy"}, "invalid_request"),
     "text without its bytes": ({"verb": "send", "agent": "healthy"}, "invalid_request"),
+    "a path that nothing can have": (
+        {"verb": "read_file", "agent": "healthy", "path": "/\0", "begin": 0},
+        "invalid_request",
+    ),
+    "a position that no file has": (
+        {"verb": "read_file", "agent": "healthy", "path": "/etc/passwd", "begin": 1 << 63},
+        "invalid_request",
+    ),
+    "a file without its bytes": (
+        {"verb": "write_file", "agent": "healthy", "path": "/nowhere/file", "begin": 0},
+        "invalid_request",
+    ),
     "an older protocol": ({"protocol": 0}, "version_mismatch"),
     "a newer protocol": ({"protocol": PROTOCOL + 1, "verb": "fly"}, "version_mismatch"),
     "no protocol": ({"protocol": ...}, "version_mismatch"),

@@ -72,6 +72,15 @@ def test_state_and_status_as_here(there: Connect) -> None:
     assert job.kill()
 
 
+def test_files_alike(there: Connect, place: Path) -> None:
+    session, data = there(cwd=str(place)), bytes(range(256)) * 10_000
+    session.write_file("sub/file", data, parents=True)
+    session.run("cd sub")
+    assert session.read_file("file") == data
+    with pytest.raises(FileNotFoundError, match=r"^\[Errno 2\] No such file or directory: 'missing'$"):
+        session.read_file("missing")
+
+
 def test_asyncio_alike(daemon: Daemon) -> None:
     async def main() -> str:
         async with aconnect("via-async", daemon.socket, via=["env"], remote=PROGRAM) as session:

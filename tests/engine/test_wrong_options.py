@@ -25,6 +25,7 @@ from shellsession import (
     aconnect,
     connect,
 )
+from shellsession.integrations.toolbox import Toolbox
 
 pytestmark = pytest.mark.usefixtures("company")
 
@@ -147,17 +148,48 @@ def test_of_a_session(make: Any, name: str) -> None:
     refused(lambda value: make(**{name: value}), *_SESSION[name])
 
 
-def test_what_is_no_option_is_what_python_says_of_any_function(daemon: Daemon) -> None:
-    async def reach() -> None:
-        await aconnect("a", daemon.socket, False, bogus=1)  # type: ignore[call-arg]  # refused for that
+def test_an_unknown_option_is_a_type_error_that_names_a_similar_one(daemon: Daemon) -> None:
+    def of(make: Callable[..., Any], *arguments: object) -> str:
+        """The message for an option whose name is nearly right."""
 
-    reached: list[Any] = [
-        lambda **options: connect("a", daemon.socket, False, **options),
-        lambda **_: asyncio.run(reach()),
-    ]
-    for make in [Session, AsyncSession, Agents, AsyncAgents, *reached]:
-        with pytest.raises(TypeError, match="bogus"):
-            make(bogus=1)
+        async def call() -> None:
+            if asyncio.iscoroutine(work := make(*arguments, timout=1)):
+                await work
+
+        with pytest.raises(TypeError) as error:
+            asyncio.run(call())
+        return str(error.value).replace(" got an unexpected keyword argument 'timout': did you mean timeout?", "")
+
+    with Session() as sh, Agents() as agents, connect("a", daemon.socket, False) as remote:
+        agents.session("a")
+        tried: dict[str, tuple[Any, ...]] = {
+            "Session()": (Session,),
+            "AsyncSession()": (AsyncSession,),
+            "Agents()": (Agents,),
+            "AsyncAgents()": (AsyncAgents,),
+            "connect()": (connect, "a", daemon.socket, False),
+            "aconnect()": (aconnect, "a", daemon.socket, False),
+            "Toolbox()": (Toolbox, sh),
+            "Session.run()": (sh.run, "true"),
+            "Session.stream()": (sh.stream, "true"),
+            "AsyncSession.run()": (AsyncSession().run, "true"),
+            "RemoteSession.run()": (remote.run, "true"),
+            "Agents.session()": (agents.session, "a"),  # also if the session is there, and no option would apply
+        }
+        assert {name: of(*call) for name, call in tried.items()} == {name: name for name in tried}
+        remote.close()
+
+
+def test_other_type_errors_name_what_was_called(sh: Session) -> None:
+    def broken(*_: object) -> None:
+        raise TypeError("mine: run() got an unexpected keyword argument")
+
+    with pytest.raises(TypeError, match=r"^Session\.run\(\) takes 2 positional arguments but 3 were given$"):
+        sh.run("true", 5)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"'max_chars': its options are command, timeout, .*, check$"):
+        sh.run("true", max_chars=5)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"^mine: "):
+        sh.run("echo", on_output=broken)
 
 
 def test_what_is_right_is_taken() -> None:

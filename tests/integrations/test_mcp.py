@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -295,6 +296,28 @@ def test_the_flags_make_its_session(tmp_path: Path) -> None:
 
     flags = ["--sandbox", "--write", str(project), "-C", str(project), "--env", "GIVEN=given", "--pass-env", "AWS_*"]
     talk(story, *flags, "--deny", "sudo", "--max-chars", "300", API_KEY="secret", AWS_REGION="here")
+
+
+@pytest.mark.parametrize("agent", [(), ("-s", "a1")], ids=["its own", "an agent's"])
+def test_a_session_that_cannot_be_made_ends_the_server_at_its_start(tmp_path: Path, agent: tuple[str, ...]) -> None:
+    env = {**os.environ, "SHELLSESSION_SOCKET": str(tmp_path / "run" / "socket")}
+    line = [sys.executable, "-m", "shellsession"]
+    flags = ["--sandbox", "--write", "/nope"]
+    done = subprocess.run([*line, "mcp", *agent, *flags], env=env, input=b"", capture_output=True, check=False)
+    subprocess.run([*line, "stop"], env=env, capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (125, b"")
+    expected = b"--write: '/nope' does not exist: make it first, or leave it out\n"
+    if shutil.which("bwrap") is None:
+        expected = b"no `bwrap` on PATH: install the package bubblewrap, or leave out --sandbox\n"
+    assert done.stderr == b"shellsession: " + expected
+
+
+def test_flags_with_bad_values_are_named_as_typed() -> None:
+    for flag, why in (("--timeout", b"is a positive number"), ("--patience", b"is a"), ("--max-chars", b"is a number")):
+        words = [sys.executable, "-m", "shellsession", "mcp", flag, "-1" if flag != "--max-chars" else "5"]
+        done = subprocess.run(words, input=b"", capture_output=True, check=False)
+        assert done.returncode == 125
+        assert done.stderr.startswith(b"shellsession: %b %b" % (flag.encode(), why))
 
 
 def test_the_daemon_holds_the_rules_of_an_agents_session(tmp_path: Path) -> None:

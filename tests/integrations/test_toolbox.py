@@ -233,7 +233,7 @@ def test_a_page_shows_no_secret() -> None:
             )
             assert await tools.read_output("c1", bytes=[0, 14]) == "a\npassword ***"
             few = Toolbox(session, max_chars=1000)
-            assert 'read_output("c1", bytes=(' in await few.read_output("c1", lines=[3, 3])
+            assert 'read_output("c1", bytes=[' in await few.read_output("c1", lines=[3, 3])
             assert "1" in await few.read_output("c1", bytes=[4900, None])
 
     asyncio.run(main())
@@ -320,7 +320,11 @@ def test_what_a_model_reads_names_its_own_tools() -> None:
         assert "`interrupt` ends it" in await said("bash", command="sleep 1000", timeout=60)
         assert "run it again with interactive=true" in await said("send", text="x")
         assert "`wait` for it" in await said("bash", command="true")
-        assert "null for the end" in await said("read_output", id="c1", lines=[2, 1])
+        lines = "lines is [first, last], such as [200, 300]; [200, null] goes to the end; "
+        for wrong in ([2, 1], [5], "200:300", 5):
+            assert (await said("read_output", id="c1", lines=wrong)).startswith(lines)
+        assert "bytes is [first, end], such as [0, 4096]; " in await said("read_output", id="c1", bytes="0:9")
+        assert "leave out lines and grep" in await said("read_output", id="c1", bytes=[0, 9], grep="x")
         await said("restart")
         others = asyncio.create_task(session.run("sleep 1000", timeout=60))
         await asyncio.sleep(0)

@@ -97,5 +97,5 @@ def test_what_a_cut_left_of_a_spelling_is_masked(head: bytes, tail: bytes, shown
 def test_a_policy_does_not_show_its_secrets() -> None:
     assert _TOKEN not in repr(Policy(secrets=[_TOKEN]))
     wrong: Any = [_TOKEN.encode()]
-    with pytest.raises(InvalidRequest, match=r"^secrets are texts, not bytes$"):
+    with pytest.raises(InvalidRequest, match=r"^secrets takes texts, not bytes$"):
         Policy(secrets=wrong)

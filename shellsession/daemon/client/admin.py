@@ -64,12 +64,12 @@ def stats(socket: Place = None) -> dict[str, Any]:
     return dict(field(_ask(socket, "stats").header, "value", dict))
 
 
-def renew(socket: Place = None) -> None:
+def renew(socket: Place = None, at: float | None = None) -> None:
     """Renew the daemon's lease. Raises InvalidRequest if it has none, and DaemonUnavailable if it is over.
 
-    It counts anew when the request arrives, so its owner counts from before the call.
+    It counts from ``at``, a moment of CLOCK_BOOTTIME on the daemon's machine, or from when the request arrives.
     """
-    _ask(socket, "renew")
+    _ask(socket, "renew", at=at)
 
 
 def jobs(
@@ -106,10 +106,10 @@ def described(job: AnyJob, output: bool = True) -> dict[str, Any]:
     return known
 
 
-def _ask(socket: Place, verb: str) -> Message:
+def _ask(socket: Place, verb: str, **fields: object) -> Message:
     """The reply to a request that is about no agent."""
     with Visit("", socket) as visit:
-        return visit.ask(Message({"verb": verb}, ()))
+        return visit.ask(Message({"verb": verb, **fields}, ()))
 
 
 def shutdown(socket: str | os.PathLike[str] | None = None) -> int | None:

@@ -15,11 +15,11 @@ from ...engine.io.jobs import AsyncJob
 from ...engine.io.loop import LoopPoller, adrive, to_its_end
 from ...engine.io.threads import Steps
 from ...options import SessionOptions
-from ...signatures import LoopSession, T, awaited
+from ...signatures import LoopSession, T, awaited, refuse_unknown
 from ..protocol.wire import Message
 from .exchange import Backend, Cancellation
 from .link import Link
-from .remote import PreparedRun, Remote, RemoteJob
+from .remote import CONNECT_OPTIONS, PreparedRun, Remote, RemoteJob
 from .session import RemoteSession
 from .transport import Transport
 
@@ -34,6 +34,7 @@ def aconnect(
     **options: Unpack[SessionOptions],
 ) -> Connecting:
     """As ``connect``, for asyncio: ``async with aconnect("a1") as session``, or ``session = await aconnect("a1")``."""
+    refuse_unknown("aconnect", options, CONNECT_OPTIONS)
     return Connecting(_connected(agent, socket, start, options, via, remote))
 
 

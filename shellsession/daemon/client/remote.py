@@ -25,11 +25,13 @@ from ...errors import (
     NoSuchAgent,
     NotRunning,
     OutcomeUnknown,
+    ResultExpired,
     SessionBusy,
     SessionClosed,
     ShellSessionError,
     ShellUnavailable,
 )
+from ...files import FileReply, FileRequest, Transfer
 from ...models import (
     TTY,
     Limits,
@@ -57,10 +59,11 @@ from ...options import (
 )
 from ...paging import Piece, Query, Read, page
 from ...redact import Redact, redact_data, redact_from
-from ...signatures import AnyJob, AnySession, Command, RunOptions, Seconds, fed
+from ...signatures import AnyJob, AnySession, Command, RunOptions, Seconds, T, fed
 from ..protocol.messages import closed_meanwhile, field, from_part, only_part, to_result
 from ..protocol.wire import OUTPUT_MAX, PARTS_MAX, Message
 from .exchange import Backend, Exchange
+from .link import Pool
 from .places import transport_of
 from .process_state import process_state, wire_text
 from .transport import Transport
@@ -114,12 +117,8 @@ def opening(
 ) -> dict[str, Any]:
     """The fields of a request that opens a session with these options, which are those of ``Session``.
 
-    Directory, environment and umask are by default ``inherited``: those of this process. Raises InvalidRequest, and
-    TypeError for an unknown option.
+    Directory, environment and umask are by default ``inherited``: those of this process. Raises InvalidRequest.
     """
-    unknown = options.keys() - SessionOptions.__annotations__.keys()
-    if unknown:
-        raise TypeError(f"a session has no option {', '.join(sorted(unknown))}")
     check_options(env, extra_env, options.get("agent_env", True), options.get("size", (200, 50)))
     check_flag("check_startup", options.get("check_startup", True))
     defaults = defaults_of(options, Limits() if limits is None else limits)  # raises for values that Session refuses
@@ -168,6 +167,9 @@ def check_elsewhere(options: SessionOptions) -> None:
             raise InvalidRequest(f"{name} is {path!r:.100}: a session elsewhere (via) needs an absolute path")
 
 
+# The options of ``connect`` and ``aconnect``.
+CONNECT_OPTIONS: Final = ("socket", "start", "via", "remote", *SessionOptions.__annotations__)
+
 # A request of ``run``, and the callback for its output.
 PreparedRun = tuple[Message, OnOutput | None]
 
@@ -193,10 +195,14 @@ class Remote(AnySession[PreparedRun]):
 
     _backend_class = Backend
 
-    def __init__(self, agent: str, transport: Transport, start: bool, opening: dict[str, Any]) -> None:
+    def __init__(
+        self, agent: str, transport: Transport, start: bool, opening: dict[str, Any], pool: Pool | None = None
+    ) -> None:
         if not isinstance(agent, str):
             raise InvalidRequest(f"an agent's name must be a str, not {agent!r}")
         self.agent, self._transport, self._backend = agent, transport, self._backend_class()
+        if pool is not None:  # one that sessions share
+            self._backend.pool = pool
         self._start, self._opening = start, opening
         self._gentle = "kill" if opening.get("on_timeout") == "kill" else "interrupt"
         self._incarnation = ""  # of the daemon that has our session; "" while the session is to be opened
@@ -214,7 +220,8 @@ class Remote(AnySession[PreparedRun]):
         self._on_output: OnOutput | None = None  # of the command that was handed back
         self._streams: list[tuple[weakref.ref[object], OpenStream]] = []
         self._in_callback: set[object] = set()  # the threads or tasks that run a callback
-        weakref.finalize(self, self._backend.pool.close)
+        if pool is None:
+            weakref.finalize(self, self._backend.pool.close)
 
     @classmethod
     def _of(
@@ -543,6 +550,36 @@ class Remote(AnySession[PreparedRun]):
                 wanted = reading.send(Piece(output, data, field(header, "kept", int), field(header, "size", int)))
             except StopIteration as end:
                 return end.value
+
+    def _transfer(self, transfer: Transfer[Any]) -> Any:
+        return self._backend.give(self._transfer_pieces(transfer))
+
+    async def _transfer_pieces(self, transfer: Transfer[T]) -> T:
+        blocking, reply = self._backend.blocking, None  # it may read or write the caller's file
+        while (request := await blocking(partial(transfer.next, reply))) is not None:
+            reply = await self._access(request)
+        return transfer.result
+
+    async def _access(self, request: FileRequest) -> FileReply:
+        """Have the daemon carry out the request. Raises OSError as a session in this process does."""
+        fields: dict[str, object] = {"path": wire_text(os.fsencode(request.path)), "begin": request.begin}
+        if request.file is not None:
+            fields["file"] = list(request.file)
+        if request.data is None:
+            message = self._message("read_file", **fields)
+        else:
+            message = self._message("write_file", request.data, parents=request.parents, **fields)
+        try:
+            header, parts = await self._ask(message, backend=self._backend)
+        except ResultExpired:
+            if request.data is not None:
+                raise
+            # The connection broke with the piece on its way. The daemon keeps none, so it reads that one again.
+            return await self._access(request)
+        if "errno" in header:
+            number = field(header, "errno", int)
+            raise OSError(number, os.strerror(number), request.name)
+        return FileReply(field(header, "value", str), tuple(field(header, "file", list)), only_part(parts))
 
     async def _send_only(self, request: Message) -> None:
         await self._ask(request)

@@ -15,10 +15,10 @@ from ...engine.kernel import signals
 from ...keys import check_keys
 from ...models import OnOutput, Result, to_bytes
 from ...options import SessionOptions
-from ...signatures import Seconds, Text, ThreadSession, pattern_of
+from ...signatures import Seconds, Text, ThreadSession, pattern_of, refuse_unknown
 from ..protocol import directory_lock
 from ..protocol.wire import Message
-from .remote import PreparedRun, Remote, RemoteJob
+from .remote import CONNECT_OPTIONS, PreparedRun, Remote, RemoteJob
 
 # ``exchange`` and ``transport`` import these late. They are imported here, as a host may have no free descriptor then.
 _LOADED: Final = (threading, signals, directory_lock)
@@ -37,7 +37,7 @@ def connect(
 
     ``socket``: the daemon's socket (default: SHELLSESSION_SOCKET, or the one of this user). ``options``: those of
     ``Session``. They apply, with this process's directory, environment and umask, if this client is the first to open
-    the agent's session.
+    the agent's session; ``opened_here`` of the session says whether it was.
 
     ``via``: the words of a program that leads to another machine, container or user, such as ``["ssh", "box"]``.
     `shellsession bridge` is appended to them; ``remote`` names another program than ``shellsession`` there. The session
@@ -45,6 +45,7 @@ def connect(
 
     Raises DaemonUnavailable, VersionMismatch, InvalidRequest, TooManySessions.
     """
+    refuse_unknown("connect", options, CONNECT_OPTIONS)
     session = RemoteSession._of(agent, socket, start, options, via=via, remote=remote)
     session.connect()
     return session

@@ -140,6 +140,10 @@ class Ledger:
             self._bytes += kept.size
         self._expire(now)
 
+    def drop(self, request: str) -> None:
+        """Keep no reply of a running request. A client that asks again gets ResultExpired, and sends a new one."""
+        self._running.remove(self._key(request))
+
     def _forget_output(self, key: _Key) -> None:
         if (kept := self._replies.get(key)) is not None and kept.output:
             self._replies[key] = smaller = kept._replace(output=b"")

@@ -259,6 +259,27 @@ class ReadOutput(OfAgent):
     size: Annotated[int, Field(ge=0)]
 
 
+class OfFile(OfAgent):
+    """A request about a piece of a file, as in ``FileRequest``."""
+
+    path: str
+    begin: Annotated[int, Field(ge=0, lt=1 << 63)]
+    file: list[int] | None = None
+
+
+class ReadFile(OfFile):
+    """A piece for ``Session.read_file``."""
+
+    verb: Literal["read_file"]
+
+
+class WriteFile(OfFile):
+    """A piece of ``Session.write_file``. Part: the bytes."""
+
+    verb: Literal["write_file"]
+    parents: bool = False
+
+
 class KillJob(OfAgent):
     """``Job.kill`` of the job with that id."""
 
@@ -328,9 +349,10 @@ class Stats(Request):
 
 
 class Renew(Request):
-    """Renew the daemon's lease (see ``Lease``)."""
+    """Renew the daemon's lease (see ``Lease``). ``at``: it counts from that moment, not from now."""
 
     verb: Literal["renew"]
+    at: float | None = None
 
 
 class Shutdown(Request):

@@ -50,7 +50,7 @@ _LAST_ANSWERS: Final = 1.0
 # Seconds that a client may take to come back on another connection.
 _GRACE: Final = 2.0
 _NOT_AT_THE_END: Final = (requests.Open, requests.Start, requests.Run, requests.Restart)
-_NOT_WITHOUT_LEASE: Final = (*_NOT_AT_THE_END, requests.Send, requests.Type, requests.Renew)
+_NOT_WITHOUT_LEASE: Final = (*_NOT_AT_THE_END, requests.Send, requests.Type, requests.WriteFile, requests.Renew)
 
 
 class Lease:
@@ -58,10 +58,12 @@ class Lease:
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self.renew()
+        self._until = _time_passed() + seconds
 
-    def renew(self) -> None:
-        self._until = _time_passed() + self.seconds
+    def renew(self, at: float | None = None) -> None:
+        """Count from ``at`` (CLOCK_BOOTTIME), or from now. An earlier moment than that of the last call is ignored."""
+        now = _time_passed()
+        self._until = max(self._until, (now if at is None else min(at, now)) + self.seconds)
 
     @property
     def left(self) -> float:
@@ -206,7 +208,10 @@ class Server:
         header, parts = await self._carry_out(incoming)
         listener.queued = False  # also if it was refused: no more notices
         reply = _encoded(request, header, parts)
-        self._ledger.settle(request, reply, time.monotonic(), listener.take_sent())
+        if isinstance(incoming.request, requests.ReadFile):  # large, and harmless to read anew
+            self._ledger.drop(request)
+        else:
+            self._ledger.settle(request, reply, time.monotonic(), listener.take_sent())
         del self._served[request]
         if LOG.isEnabledFor(logging.DEBUG):
             LOG.debug("%s", incoming.outline(header))
@@ -389,10 +394,10 @@ async def _stats(server: Server, _: Incoming) -> Answer:
     return Answer({"value": server.stats()})
 
 
-async def _renew(server: Server, _: Incoming) -> Answer:
+async def _renew(server: Server, incoming: Incoming) -> Answer:
     if server.lease is None:
         raise InvalidRequest("this daemon has no lease to renew: it was started without `serve --lease`")
-    server.lease.renew()
+    server.lease.renew(incoming.request.at)
     return Answer({"value": None})
 
 

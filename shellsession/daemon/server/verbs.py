@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from ...async_session import AsyncSession
-from ...engine.io.loop import LoopPoller, adrive
+from ...engine.io.loop import LoopPoller, adrive, to_its_end
 from ...engine.kernel import proc
 from ...engine.kernel.family import GENERATIONS
 from ...engine.verbs.delivery import Delivery
@@ -28,6 +28,7 @@ from ...errors import (
     ShellSessionError,
     ShellUnavailable,
 )
+from ...files import FileRequest, path_name
 from ...keys import check_keys
 from ...models import Result, Stream, check_seconds
 from ...redact import redact_data
@@ -285,6 +286,29 @@ async def _read_output(shared: SharedSession, incoming: Incoming) -> Answer:
     return Answer({"output": piece.id, "kept": piece.kept, "size": piece.size}, (piece.data,))
 
 
+async def _read_file(shared: SharedSession, incoming: Incoming) -> Answer:
+    return await _access(shared, _piece_of(incoming.request))
+
+
+async def _write_file(shared: SharedSession, incoming: Incoming) -> Answer:
+    request = _piece_of(incoming.request)
+    return await _access(shared, request._replace(data=incoming.part, parents=incoming.request.parents))
+
+
+def _piece_of(request: requests.OfFile) -> FileRequest:
+    name, file = path_name(request.path), None if request.file is None else tuple(request.file)
+    return FileRequest(name, name, request.begin, file=file)
+
+
+async def _access(shared: SharedSession, request: FileRequest) -> Answer:
+    work = shared.session._access(request)
+    try:
+        reply = await to_its_end(asyncio.to_thread(work))
+    except OSError as error:
+        return Answer({"errno": error.errno})
+    return Answer({"value": reply.path, "file": list(reply.file)}, (reply.data,))
+
+
 async def _kill_job(shared: SharedSession, incoming: Incoming) -> Answer:
     return Answer({"value": _job(shared.session, incoming.request.job).kill()})
 
@@ -328,6 +352,8 @@ _WITHOUT_COMMAND: dict[type, Callable[[SharedSession, Incoming], Awaitable[Answe
     requests.Jobs: _jobs,
     requests.JobOutput: _job_output,
     requests.ReadOutput: _read_output,
+    requests.ReadFile: _read_file,
+    requests.WriteFile: _write_file,
     requests.KillJob: _kill_job,
     requests.ReleaseJob: _release_job,
     requests.Resize: _resize,

@@ -252,6 +252,12 @@ class Core:
             return self.options.cwd or proc.link("/proc/self/cwd")  # this directory may be gone
         return shell.cwd if self.state == "idle" else proc.link(f"/proc/{shell.pid}/cwd")
 
+    def umask(self) -> int:
+        """Return the umask of bash now, or the one with which it would start."""
+        if self.shell is not None and (found := proc.field(self.shell.pid, b"Umask")):
+            return int(found, 8)
+        return proc.umask() if self.options.umask is None else self.options.umask
+
     def environment(self) -> Mapping[str, str]:
         """Return the environment in which bash starts."""
         return environment(self.options) if self.first_env is None else self.first_env

@@ -1,0 +1,377 @@
+"""``RayAgents`` and ``AsyncRayAgents``: one session per agent, on the nodes of a Ray cluster.
+
+::
+
+    driver --RayAgents--> relay (an actor per node) --> the node's daemon --> bash "a1", bash "a2", ...
+              `--once per agent--> directory (one actor)
+
+A session is that of ``connect``: only the way to the daemon is another one. So are its verbs, results and errors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Literal, Self, TypeVar, Unpack
+
+from ..agents import AgentInfo
+from ..daemon.client import admin
+from ..daemon.client.async_session import AsyncRemoteSession
+from ..daemon.client.link import Link, Pool
+from ..daemon.client.pipe import PipeChannel
+from ..daemon.client.remote import Remote, check_elsewhere, opening
+from ..daemon.client.session import RemoteSession
+from ..errors import DaemonUnavailable, InvalidRequest, NoSuchAgent, SessionClosed, ShellSessionError
+from ..models import Result, check_seconds
+from ..options import SessionOptions
+from ..signatures import Command, RunOptions
+
+try:
+    import ray
+    from ray.exceptions import RayError
+except ImportError as error:
+    raise ImportError(
+        f"{error}: install shellsession again, with the extra: `pip install 'PATH/TO/SHELLSESSION[ray]'`"
+    ) from None
+
+from .directory import NAMESPACE, Directory
+from .pipe import NodeTransport
+
+S = TypeVar("S", bound=Remote)
+# Connections that a driver keeps to each node.
+_CONNECTIONS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInfo:
+    """A node that holds sessions. ``node``: its id in Ray. ``agents``: how many have a place there.
+
+    ``nice``: the niceness of its commands; None while it has no daemon. Ray gives its workers 15, and only root can
+    undo that. To avoid it, set RAY_worker_niceness=0 where `ray start` runs.
+    """
+
+    node: str
+    address: str
+    agents: int
+    nice: int | None
+
+
+class _AgentTransport:
+    """The way to one agent's session, on whichever node that is."""
+
+    is_local = False
+
+    def __init__(self, cluster: _Cluster, agent: str) -> None:
+        self._cluster, self._agent = cluster, agent
+        self._node: NodeTransport | None = None
+
+    def __str__(self) -> str:
+        return str(self._node or "no node yet")
+
+    def _placed(self) -> NodeTransport:
+        """The agent's node. Raises DaemonUnavailable once if it was lost, so that the caller knows."""
+        node = self._node
+        if node is None:
+            node = self._node = self._cluster.place([self._agent])[0]
+        elif node.is_lost:
+            self._node = None
+            raise DaemonUnavailable(
+                f"{node} was lost, and the session of agent {self._agent!r} with it; nothing was run: run the command"
+                " again for a fresh session on another node"
+            )
+        return node
+
+    def inherited(self) -> dict[str, Any]:
+        return self._placed().inherited()
+
+    def reach(self) -> PipeChannel | None:
+        return self._placed().reach()
+
+    def connect(self, start: bool) -> PipeChannel:
+        return self._placed().connect(start)
+
+
+class _Cluster:
+    """A driver's view of the directory and the nodes. All calls block."""
+
+    def __init__(self, directory: Any) -> None:
+        self.directory = directory
+        self._nodes: dict[str, NodeTransport] = {}
+        self._lock = threading.Lock()
+
+    def ask(self, call: Any) -> Any:
+        """The answer of the directory. Raises DaemonUnavailable if it is gone, and the errors that it returns."""
+        try:
+            answer = ray.get(call)
+        except RayError as error:
+            raise DaemonUnavailable(
+                f"the directory of these agents is gone: {str(error).strip().partition(chr(10))[0]}"
+            ) from error
+        if isinstance(answer, ShellSessionError):
+            raise answer
+        return answer
+
+    def place(self, agents: Sequence[str]) -> list[NodeTransport]:
+        return [self._known(*one) for one in self.ask(self.directory.place.remote(list(agents)))]
+
+    def _known(self, name: str, address: str, relay: Any) -> NodeTransport:
+        with self._lock:
+            node = self._nodes.get(name)
+            if node is None or node.is_lost:
+                node = self._nodes[name] = NodeTransport(name, address, relay)
+            return node
+
+    def nodes(self) -> list[tuple[NodeTransport, int]]:
+        found = self.ask(self.directory.nodes.remote())
+        return [(self._known(name, address, relay), count) for name, address, relay, count in found]
+
+    def node_infos(self) -> list[NodeInfo]:
+        nodes = self.nodes()
+        abouts = self.ask([node.relay.about.remote() for node, _ in nodes])
+        return [
+            NodeInfo(node.name, node.address, count, about["nice"])
+            for (node, count), about in zip(nodes, abouts, strict=True)
+        ]
+
+    def agent_infos(self) -> list[AgentInfo]:
+        known = AgentInfo.__dataclass_fields__.keys()
+        return [
+            AgentInfo(**{name: value for name, value in one.items() if name in known})
+            for node, _ in self.nodes()
+            for one in admin.agents(node)
+        ]
+
+    def close(self) -> None:
+        self.ask(self.directory.close.remote())
+        ray.kill(self.directory)
+
+
+class _Pool(Pool):
+    """The idle connections to all nodes. The sessions share them: a driver has thousands of sessions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._of: dict[str, list[Link]] = {}
+
+    def take(self, incarnation: str = "") -> Link | None:
+        super().take()  # in a forked child, forgets those of its parent
+        idle = self._of.get(incarnation, [])
+        with suppress(IndexError):  # another thread may take the last one
+            while (link := idle.pop()).closed:
+                pass
+            return link
+        return None
+
+    def give_back(self, link: Link) -> None:
+        idle = self._of.setdefault(link.incarnation, [])
+        if len(idle) < _CONNECTIONS:
+            idle.append(link)
+        else:
+            link.close()
+
+    def close(self) -> None:
+        for idle in [*self._of.values()]:
+            while idle:
+                idle.pop().close()
+
+
+class _RayAgents(Generic[S]):
+    """The common base class of RayAgents and AsyncRayAgents."""
+
+    _kind: type[S]
+
+    def __init__(
+        self,
+        max_sessions: int = 10_000,
+        idle_ttl: float | None = 3600.0,
+        *,
+        per_node: int = 1000,
+        resources: dict[str, float] | None = None,
+        lifetime: Literal["job", "detached"] = "job",
+        name: str | None = None,
+        lease: float = 15.0,
+        **session_options: Unpack[SessionOptions],
+    ) -> None:
+        """``max_sessions``, ``idle_ttl`` and ``session_options``: as of ``Agents``. Paths are those of the nodes.
+
+        ``per_node``: how many agents a node may have. ``resources``: only nodes with these Ray resources get agents
+        (default: every node with a CPU). ``name``: drivers that use the same name share the agents. ``lifetime``: "job"
+        ends all sessions with the Ray job that made them; "detached" keeps them until ``close()``. ``lease``: seconds
+        after which a node that is cut off ends its sessions; its agents are placed anew after that.
+
+        The options about the cluster are those of the first driver. Raises InvalidRequest.
+        """
+        if not ray.is_initialized():
+            raise InvalidRequest("this process is not connected to a Ray cluster: call ray.init() first")
+        for option, value in (("max_sessions", max_sessions), ("per_node", per_node)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InvalidRequest(f"{option} is a number of sessions, 1 or more, not {value!r:.100}")
+        check_seconds("idle_ttl", idle_ttl)
+        if not isinstance(lease, int | float) or lease < 1:
+            raise InvalidRequest(f"lease is a number of seconds, 1 or more, not {lease!r:.100}")
+        if lifetime not in ("job", "detached"):
+            raise InvalidRequest(f'lifetime is "job" or "detached", not {lifetime!r:.100}')
+        if lifetime == "detached" and name is None:
+            raise InvalidRequest("detached agents need a name=, by which the next driver finds them")
+        check_elsewhere(session_options)
+        self._opening = opening(inherited={}, **session_options)
+        self._lasts = lifetime == "detached"
+        name = f"shellsession-{secrets.token_hex(8)}" if name is None else name
+        serve = ["--max-sessions", str(per_node), "--idle-ttl", f"{idle_ttl or 0:g}"]
+        actor = ray.remote(Directory).options(
+            name=name,
+            namespace=NAMESPACE,
+            get_if_exists=True,
+            lifetime="detached" if self._lasts else None,
+            num_cpus=0,
+            max_restarts=-1,
+            max_task_retries=-1,
+            max_concurrency=10_000,
+            enable_task_events=False,
+        )
+        self._cluster = _Cluster(actor.remote(name, max_sessions, per_node, resources or {}, lease, serve))
+        self._sessions: dict[str, S] = {}
+        self._pool = _Pool()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def __reduce__(self) -> Any:
+        raise TypeError("agents cannot be pickled: make RayAgents with the same name= in the other process")
+
+    def session(self, agent: str, **options: Unpack[SessionOptions]) -> S:
+        """The agent's session; it is placed and opened by its first verb. ``options`` apply if that opens it."""
+        if not isinstance(agent, str):
+            raise InvalidRequest(f"an agent's name must be a str, not {agent!r:.100}")
+        with self._lock:
+            if self._closed:
+                raise SessionClosed("these agents were closed: make new RayAgents")
+            session = self._sessions.get(agent)
+            if session is None or session.closed:
+                check_elsewhere(options)
+                fields = {**self._opening, **opening(inherited={}, **options)} if options else self._opening
+                transport = _AgentTransport(self._cluster, agent)
+                session = self._sessions[agent] = self._kind(agent, transport, True, fields, self._pool)
+            return session
+
+    def _forget(self, agent: str) -> S:
+        """Forget the agent, and return its session. Raises NoSuchAgent."""
+        with self._lock:
+            session = self._sessions.pop(agent, None)
+        if session is not None and not session.closed:
+            return session
+        if self._cluster.ask(self._cluster.directory.find.remote(agent)) is None:
+            raise NoSuchAgent(f"agent {agent!r} has no session: it has run nothing yet, or was closed")
+        return self._kind(agent, _AgentTransport(self._cluster, agent), True, self._opening, self._pool)
+
+    def _end(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._sessions.clear()
+        self._pool.close()
+
+
+class RayAgents(_RayAgents[RemoteSession]):
+    """One session per agent, on the nodes of a Ray cluster: as ``Agents``. All methods are safe from many threads.
+
+    Leaving a ``with`` block closes the agents, unless they are detached.
+    """
+
+    _kind = RemoteSession
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._lasts:
+            self._end()
+        else:
+            self.close()
+
+    def run(self, agent: str, command: Command, **options: Unpack[RunOptions]) -> Result:
+        """Run a command in the agent's session. ``options`` are those of ``Session.run``."""
+        while True:
+            session = self.session(agent)
+            try:
+                return session.run(command, **options)
+            except SessionClosed:  # by its idle_ttl, or another driver: nothing was run
+                if not session.closed:
+                    raise
+
+    def restart(self, agent: str) -> None:
+        """Start a fresh bash for the agent."""
+        self.session(agent).restart()
+
+    def place(self, agents: Sequence[str]) -> None:
+        """Choose the nodes of many agents at once, before they run their first commands. Raises TooManySessions."""
+        self._cluster.place(agents)
+
+    def nodes(self) -> list[NodeInfo]:
+        """The nodes that may have agents."""
+        return self._cluster.node_infos()
+
+    def list(self) -> list[AgentInfo]:
+        """The state of every agent that has a session, on all nodes."""
+        return self._cluster.agent_infos()
+
+    def close(self, agent: str | None = None) -> None:
+        """Close one agent's session, or all of them, for every driver. Raises NoSuchAgent."""
+        if agent is None:
+            self._end()
+            self._cluster.close()
+        else:
+            self._forget(agent).close()
+            self._cluster.ask(self._cluster.directory.forget.remote(agent))
+
+
+class AsyncRayAgents(_RayAgents[AsyncRemoteSession]):
+    """As ``RayAgents``, for asyncio."""
+
+    _kind = AsyncRemoteSession
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._lasts:
+            self._end()
+        else:
+            await self.close()
+
+    async def run(self, agent: str, command: Command, **options: Unpack[RunOptions]) -> Result:
+        """As ``RayAgents.run``."""
+        while True:
+            session = self.session(agent)
+            try:
+                return await session.run(command, **options)
+            except SessionClosed:
+                if not session.closed:
+                    raise
+
+    async def restart(self, agent: str) -> None:
+        """As ``RayAgents.restart``."""
+        await self.session(agent).restart()
+
+    async def place(self, agents: Sequence[str]) -> None:
+        """As ``RayAgents.place``."""
+        await asyncio.to_thread(self._cluster.place, agents)
+
+    async def nodes(self) -> list[NodeInfo]:
+        """As ``RayAgents.nodes``."""
+        return await asyncio.to_thread(self._cluster.node_infos)
+
+    async def list(self) -> list[AgentInfo]:
+        """As ``RayAgents.list``."""
+        return await asyncio.to_thread(self._cluster.agent_infos)
+
+    async def close(self, agent: str | None = None) -> None:
+        """As ``RayAgents.close``."""
+        if agent is None:
+            self._end()
+            await asyncio.to_thread(self._cluster.close)
+        else:
+            await (await asyncio.to_thread(self._forget, agent)).close()
+            await asyncio.to_thread(self._cluster.ask, self._cluster.directory.forget.remote(agent))

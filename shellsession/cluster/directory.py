@@ -1,0 +1,198 @@
+"""``Directory``: the actor that knows which agent is on which node, and whether the nodes are there.
+
+It places agents, and answers for the leases of the nodes' daemons. It keeps nothing that it cannot learn again: if Ray
+restarts it, it asks the nodes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import ray
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from ..errors import DaemonUnavailable, TooManySessions
+from .relay import Relay
+
+NAMESPACE: Final = "shellsession"
+# How many seconds an answer about the nodes of the cluster is used.
+_FRESH: Final = 1.0
+# A node has so many seconds to answer for its sessions.
+_ANSWER: Final = 10.0
+# An agent keeps its place for so many seconds until it has a session.
+_RESERVED: Final = 120.0
+_IDLE_NAMES_MAX: Final = 20
+
+
+class _Node:
+    """A node, its relay, and when that asked for the lease. ``agents``: when they were placed there."""
+
+    def __init__(self, name: str, address: str, relay: Any) -> None:
+        self.name, self.address, self.relay = name, address, relay
+        self.asked = time.monotonic()
+        self.agents: dict[str, float] = {}
+
+
+class Directory:
+    """Places agents on the nodes that have ``resources``, at most ``per_node`` on each.
+
+    An agent of a lost node is placed anew when the lease of its daemon is surely over: so it never has two shells.
+    """
+
+    def __init__(
+        self, name: str, max_sessions: int, per_node: int, resources: dict[str, float], lease: float, serve: list[str]
+    ) -> None:
+        self._name, self._max_sessions, self._per_node = name, max_sessions, per_node
+        self._resources, self._lease, self._serve = resources, lease, serve
+        self._nodes: dict[str, _Node] = {}
+        self._lost: dict[str, float] = {}  # when the lease of an agent's lost daemon is over
+        self._back: dict[str, float] = {}  # when a lost node may be used again: then its old relay is surely gone
+        self._looked = float("-inf")
+        self._closing = asyncio.Event()
+        self._lock = asyncio.Lock()
+        # Agents that no node knows may be on one that was lost before: they wait as long as its lease.
+        with warnings.catch_warnings(action="ignore"):  # Ray's own code uses what Ray has deprecated
+            restarted = ray.get_runtime_context().was_current_actor_reconstructed
+        self._unknown_until = time.monotonic() + lease if restarted else 0.0
+        self._learned = not restarted
+
+    async def hold(self, name: str) -> bool:
+        """Answer a relay that asks for its lease, after a third of that. False: the node is not wanted any more."""
+        if not self._closing.is_set():
+            if (node := self._nodes.get(name)) is not None:
+                node.asked = time.monotonic()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), self._lease / 3)
+        return not self._closing.is_set()
+
+    async def place(self, agents: Sequence[str]) -> list[tuple[str, str, Any]] | Exception:
+        """The node, its address and its relay for each agent; or the error to raise."""
+        try:
+            return [await self._place(agent) for agent in agents]
+        except (TooManySessions, DaemonUnavailable) as error:
+            return error
+
+    async def find(self, agent: str) -> tuple[str, str, Any] | None:
+        """As ``place``, for an agent that has a place."""
+        await self._look()
+        node = self._node_of(agent)
+        return None if node is None else (node.name, node.address, node.relay)
+
+    async def forget(self, agent: str) -> None:
+        """Free the agent's place: its session was closed."""
+        for node in self._nodes.values():
+            node.agents.pop(agent, None)
+
+    async def nodes(self) -> list[tuple[str, str, Any, int]]:
+        """Each node, its address, its relay, and the number of its agents."""
+        await self._look()
+        return [(node.name, node.address, node.relay, len(node.agents)) for node in self._nodes.values()]
+
+    async def close(self) -> None:
+        """End every daemon and relay."""
+        self._closing.set()
+        ends = [node.relay.stop.remote() for node in self._nodes.values()]
+        if ends:
+            await asyncio.wait([asyncio.ensure_future(_ended(end)) for end in ends], timeout=_ANSWER)
+        for node in self._nodes.values():
+            ray.kill(node.relay)
+
+    def _node_of(self, agent: str) -> _Node | None:
+        return next((node for node in self._nodes.values() if agent in node.agents), None)
+
+    async def _place(self, agent: str) -> tuple[str, str, Any]:
+        async with self._lock:
+            await self._look()
+            until = self._lost.get(agent, self._unknown_until if self._node_of(agent) is None else 0.0)
+        if (left := until - time.monotonic()) > 0:
+            await asyncio.sleep(left)
+        async with self._lock:
+            await self._look()
+            if (node := self._node_of(agent)) is None:
+                node = await self._room()
+                node.agents[agent] = time.monotonic()
+            self._lost.pop(agent, None)
+            return node.name, node.address, node.relay
+
+    async def _room(self) -> _Node:
+        """The node with the fewest agents. Raises TooManySessions, DaemonUnavailable."""
+        if not self._nodes:
+            raise DaemonUnavailable(
+                f"no node of the Ray cluster has {self._resources or 'any CPU'}: add a node, or change resources="
+            )
+        if self._is_full():
+            await asyncio.gather(*map(self._learn, self._nodes.values()))
+            if self._is_full():
+                raise TooManySessions(
+                    f"{sum(len(node.agents) for node in self._nodes.values())} agents have sessions on"
+                    f" {len(self._nodes)} nodes, which is the limit (max_sessions {self._max_sessions}, per_node"
+                    f" {self._per_node}): close one, add a node, or raise the limit"
+                )
+        return min(self._nodes.values(), key=lambda node: len(node.agents))
+
+    def _is_full(self) -> bool:
+        counts = [len(node.agents) for node in self._nodes.values()]
+        return sum(counts) >= self._max_sessions or min(counts) >= self._per_node
+
+    async def _look(self) -> None:
+        """Learn which nodes there are, and drop those that are lost."""
+        now = time.monotonic()
+        if now - self._looked < _FRESH and self._nodes:
+            return
+        there = {one["NodeID"]: one for one in await asyncio.to_thread(ray.nodes) if one["Alive"]}
+        for name, node in list(self._nodes.items()):
+            if name not in there or now - node.asked > self._lease:
+                del self._nodes[name]
+                self._lost |= dict.fromkeys(node.agents, node.asked + self._lease)
+                self._back[name] = now + self._lease
+                with suppress(RayError, ValueError):
+                    ray.kill(node.relay)
+        for name, one in there.items():
+            if name not in self._nodes and self._back.get(name, 0.0) <= now and self._is_wanted(one["Resources"]):
+                node = self._nodes[name] = _Node(name, one["NodeManagerAddress"], self._relay(name))
+                if not self._learned:
+                    await self._learn(node)
+        self._learned = True
+        self._looked = now
+
+    def _is_wanted(self, resources: dict[str, float]) -> bool:
+        wanted = self._resources or {"CPU": 0.001}  # not a head without CPUs
+        return all(resources.get(name, 0.0) >= amount for name, amount in wanted.items())
+
+    def _relay(self, node: str) -> Any:
+        """The relay on a node. It outlives the job, so that it can end the daemon then."""
+        actor = ray.remote(Relay).options(
+            name=f"relay-{self._name}-{node}",
+            namespace=NAMESPACE,
+            get_if_exists=True,
+            lifetime="detached",
+            num_cpus=0,
+            max_restarts=-1,
+            max_task_retries=0,
+            max_concurrency=10_000,
+            enable_task_events=False,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+        )
+        mine = ray.get_runtime_context().current_actor
+        return actor.remote(self._name, node, mine, self._lease, self._serve)
+
+    async def _learn(self, node: _Node) -> None:
+        """Ask a node which agents have sessions there."""
+        try:
+            infos = await asyncio.wait_for(node.relay.agents.remote(), _ANSWER)
+        except (RayError, TimeoutError):
+            return  # it keeps those that we know of
+        now = time.monotonic()
+        reserved = {agent: placed for agent, placed in node.agents.items() if now - placed < _RESERVED}
+        node.agents = {**reserved, **{info["agent"]: now - _RESERVED for info in infos}}
+
+
+async def _ended(end: Any) -> None:
+    with suppress(RayError):
+        await end

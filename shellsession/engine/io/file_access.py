@@ -1,0 +1,99 @@
+"""Reads and writes the files of a session in this process, without a shell."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import suppress
+from typing import Final
+
+from ...errors import InvalidRequest
+from ...files import PIECE, FileReply, FileRequest
+from ...sandbox import is_within
+from ..kernel import proc
+
+# Without O_NONBLOCK, opening a named pipe would wait for its other end.
+_FLAGS: Final = os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK | os.O_NOFOLLOW
+
+
+def access(request: FileRequest, cwd: str, umask: int) -> FileReply:
+    """Carry out a request. A relative path starts at ``cwd``. It blocks on the disk.
+
+    Only a regular file is opened: any other could wait, or act. Raises the OSError of the system, with the path as the
+    caller wrote it, and InvalidRequest.
+    """
+    try:
+        if not os.path.isabs(request.path) and not os.path.isdir(cwd):  # removed meanwhile
+            raise FileNotFoundError(errno.ENOENT, "")
+        # Without links, for /proc/self and /dev/fd would lead to the files of this process. A "/" at the end counts.
+        path = os.path.realpath(os.path.join(cwd, request.path)) + "/" * request.path.endswith("/")
+        if is_within(path, f"/proc/{os.getpid()}"):
+            raise InvalidRequest(f"{request.name!r:.300} is about the process that reads it: use a command instead")
+        if request.parents:
+            _make_directories(os.path.dirname(path), umask)
+        fd, is_new = _open(path, request, umask)
+        try:
+            if is_new and 0o666 & proc.umask() & ~umask:  # our own umask has taken away too much
+                os.fchmod(fd, 0o666 & ~umask)
+            found = os.fstat(fd)
+            _check_regular(found, request)
+            file = found.st_dev, found.st_ino
+            if request.file not in (None, file):
+                raise OSError(errno.ESTALE, "")
+            if request.data is None:
+                return FileReply(path, file, _read(fd, request.begin))
+            if request.file is None:
+                os.ftruncate(fd, 0)
+            _write(fd, request.begin, request.data)
+            return FileReply(path, file)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        number = error.errno or errno.EIO
+        raise OSError(number, os.strerror(number), request.name) from None
+
+
+def _open(path: str, request: FileRequest, umask: int) -> tuple[int, bool]:
+    """Open the file, and make it if it is to be written. Returns the descriptor, and True if the file is new."""
+    reads = request.data is None
+    try:
+        _check_regular(os.stat(path), request)  # before it is opened: that alone rewinds a tape
+        return os.open(path, _FLAGS | (os.O_RDONLY if reads else os.O_WRONLY)), False
+    except FileNotFoundError:
+        if reads or request.file is not None:
+            raise
+    return os.open(path, _FLAGS | os.O_WRONLY | os.O_CREAT, 0o666 & ~umask), True
+
+
+def _check_regular(found: os.stat_result, request: FileRequest) -> None:
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, "")
+    if not stat.S_ISREG(found.st_mode):
+        raise InvalidRequest(
+            f"{request.name!r:.300} is not a regular file: for a device, a named pipe or a socket use a command"
+        )
+
+
+def _make_directories(path: str, umask: int) -> None:
+    if os.path.isdir(path):
+        return
+    _make_directories(os.path.dirname(path), umask)
+    with suppress(FileExistsError):  # made by another process just now; or it is a file, which opening reports
+        os.mkdir(path, 0o777 & ~umask)
+        if 0o777 & proc.umask() & ~umask:
+            os.chmod(path, 0o777 & ~umask)
+
+
+def _read(fd: int, begin: int) -> bytes:
+    pieces, left = list[bytes](), PIECE
+    while left and (data := os.pread(fd, left, begin)):
+        pieces.append(data)
+        begin, left = begin + len(data), left - len(data)
+    return b"".join(pieces)
+
+
+def _write(fd: int, begin: int, data: bytes) -> None:
+    while data:
+        written = os.pwrite(fd, data, begin)
+        begin, data = begin + written, data[written:]

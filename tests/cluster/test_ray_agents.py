@@ -1,0 +1,276 @@
+"""Agents on the nodes of a Ray cluster: whatever is killed, nothing runs twice, and nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import ray
+from clusters import add_node
+from gates import Gate
+from system import PATIENCE, wait_until
+
+from shellsession import (
+    AgentInfo,
+    DaemonUnavailable,
+    InvalidRequest,
+    NoSuchAgent,
+    OutcomeUnknown,
+    SessionClosed,
+    TooManySessions,
+)
+from shellsession.cluster import AsyncRayAgents, RayAgents
+
+LEASE = 6.0
+
+
+@pytest.fixture
+def agents(cluster: Any, place: Path) -> Iterator[RayAgents]:
+    with RayAgents(cwd=str(place), timeout=PATIENCE, lease=LEASE) as agents:
+        yield agents
+
+
+@pytest.fixture
+def gate(place: Path) -> Gate:
+    return Gate(place)
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(8) as pool:
+        yield pool
+
+
+def node_of(agents: RayAgents, agent: str) -> Any:
+    """The transport to the node that the agent is on."""
+    return agents.session(agent)._transport._node  # type: ignore[attr-defined]
+
+
+def about(agents: RayAgents, agent: str) -> dict[str, Any]:
+    """The process ids of the agent's relay and daemon."""
+    known: dict[str, Any] = ray.get(node_of(agents, agent).relay.about.remote())
+    return known
+
+
+def running(agents: RayAgents, agent: str, gate: Gate, pool: ThreadPoolExecutor) -> Future[Any]:
+    """Start the gate's command for the agent."""
+    result = pool.submit(agents.run, agent, gate.text)
+    gate.until_begun()
+    return result
+
+
+def is_gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def lose(agents: RayAgents, agent: str) -> list[int]:
+    """Kill Ray's processes on the agent's node; the ids of the processes that are ours."""
+    known = about(agents, agent)
+    ours = [known["daemon"], *(child.pid for child in psutil.Process(known["daemon"]).children(recursive=True))]
+    raylet = psutil.Process(known["relay"]).parent()
+    assert raylet is not None
+    for process in [raylet, *raylet.children(recursive=True)]:
+        process.kill()
+    return ours
+
+
+def test_agents_keep_their_state_on_several_nodes(agents: RayAgents) -> None:
+    names = [f"a{i}" for i in range(6)]
+    agents.place(names)
+    for name in names:
+        agents.run(name, f"X={name}; cd /")
+    assert [agents.run(name, "echo $X $PWD").stdout for name in names] == [f"{name} /\n" for name in names]
+    assert sorted(info.agent for info in agents.list()) == names
+    assert all(isinstance(info, AgentInfo) for info in agents.list())
+    assert sorted((node.agents, node.nice) for node in agents.nodes()) == [(2, 0)] * 3
+
+
+def test_commands_are_ordinary_processes(agents: RayAgents) -> None:
+    """Ray gives its workers another priority, and variables that change how programs run."""
+    assert agents.run("a", "nice; cat /proc/self/oom_score_adj").stdout == "0\n0\n"
+    assert agents.run("a", "env | grep -E '^(RAY_|PYTHONBREAKPOINT|OMP_NUM_THREADS|CUDA_VISIBLE)'").stdout == ""
+
+
+def test_a_killed_relay_costs_nothing(agents: RayAgents, gate: Gate, pool: ThreadPoolExecutor) -> None:
+    agents.run("a", "X=kept")
+    relay = about(agents, "a")["relay"]
+    result = running(agents, "a", gate, pool)
+    os.kill(relay, signal.SIGKILL)
+    wait_until(lambda: is_gone(relay), "the end of the relay")
+    gate.open()
+    assert result.result(PATIENCE).stdout == "begun\nended\n"
+    assert gate.count == 1
+    assert agents.run("a", "echo $X").stdout == "kept\n"
+
+
+def test_a_killed_directory_is_made_again(agents: RayAgents) -> None:
+    agents.run("a", "X=kept")
+    node = node_of(agents, "a").name
+    (directory,) = actors("Directory")
+    os.kill(directory, signal.SIGKILL)
+    assert agents.run("a", "echo $X").stdout == "kept\n"
+    found = agents._cluster.ask(agents._cluster.directory.find.remote("a"))
+    assert found[0] == node
+    assert agents.run("new", "echo here").stdout == "here\n"
+
+
+def actors(name: str) -> set[int]:
+    """The process ids of all actors of this class."""
+    titles = {one.pid: (one.info["cmdline"] or [""])[0] for one in psutil.process_iter(["cmdline"])}
+    return {pid for pid, title in titles.items() if title.startswith(f"ray::{name}")}
+
+
+def test_a_lost_node_is_reported_once(agents: RayAgents, gate: Gate, pool: ThreadPoolExecutor, cluster: Any) -> None:
+    agents.place([f"a{i}" for i in range(6)])
+    for i in range(6):
+        agents.run(f"a{i}", f"X={i}")
+    first = node_of(agents, "a0").name
+    idle, other = (
+        next(f"a{i}" for i in range(1, 6) if (node_of(agents, f"a{i}").name == first) is same) for same in (True, False)
+    )
+    result = running(agents, "a0", gate, pool)
+    left = lose(agents, "a0")
+    begin = time.monotonic()
+    with pytest.raises(OutcomeUnknown):
+        result.result(PATIENCE)
+    assert time.monotonic() - begin < 15
+    with pytest.raises(DaemonUnavailable, match="nothing was run"):
+        agents.run(idle, "touch never")
+    assert agents.run(other, "echo $X").stdout == f"{other[1]}\n"
+    assert agents.run(idle, 'echo "[$X]"; ls never').stdout == "[]\n"
+    assert node_of(agents, idle).name != first
+    assert gate.count == 1
+    wait_until(lambda: all(map(is_gone, left)), "the end of the lost node's daemon")
+    add_node(cluster)
+
+
+def test_a_node_that_hung_has_no_second_shell(
+    agents: RayAgents, gate: Gate, pool: ThreadPoolExecutor, cluster: Any
+) -> None:
+    """The agent gets a shell elsewhere only when its old one is surely gone, or about to be."""
+    agents.run("a", "X=old")
+    known = about(agents, "a")
+    shell = agents.run("a", "echo $$").stdout
+    raylet = psutil.Process(known["relay"]).parent()
+    assert raylet is not None
+    hung = [raylet, *raylet.children(recursive=True), psutil.Process(known["daemon"])]
+    for process in hung:
+        process.suspend()
+    try:
+        with pytest.raises((OutcomeUnknown, DaemonUnavailable)):
+            agents.run("a", "true", timeout=60)
+        assert agents.run("a", 'echo "[$X]"').stdout == "[]\n"
+    finally:
+        for process in hung:
+            if process.is_running():
+                process.resume()
+    wait_until(lambda: is_gone(int(shell)) and is_gone(known["daemon"]), "the end of the old shell")
+    add_node(cluster)
+
+
+_DRIVER = """
+import sys, ray
+ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
+from shellsession.cluster import RayAgents
+agents = RayAgents(name=sys.argv[2], lifetime=sys.argv[3], lease=6)
+print(agents.run("a", "X=kept; sleep 1000 & echo $$ $!").stdout, flush=True)
+sys.stdin.read()
+"""
+
+
+def driver(cluster: Any, *arguments: str) -> tuple[subprocess.Popen[str], list[int]]:
+    """Another driver, and the processes of its agent."""
+    command = [sys.executable, "-c", _DRIVER, cluster.address, *arguments]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    return process, [int(pid) for pid in process.stdout.readline().split()]
+
+
+def test_nothing_is_left_of_a_killed_job(cluster: Any) -> None:
+    before = actors("Relay")
+    process, pids = driver(cluster, "job's own", "job")
+    with process:
+        assert len(pids) == 2
+        process.kill()
+    wait_until(lambda: all(map(is_gone, pids)), "the end of the job's shells")
+    wait_until(lambda: actors("Relay") <= before, "the end of the relays")
+
+
+def test_detached_agents_outlive_their_driver(cluster: Any) -> None:
+    process, pids = driver(cluster, "kept/ones", "detached")
+    with process:
+        process.kill()
+    with RayAgents(name="kept/ones", lifetime="detached") as agents:
+        assert agents.run("a", "echo $X").stdout == "kept\n"
+    assert not any(map(is_gone, pids))
+    RayAgents(name="kept/ones", lifetime="detached").close()
+    wait_until(lambda: all(map(is_gone, pids)), "the end of the shells")
+
+
+def test_cancelled_commands_end_before_the_caller_goes_on(cluster: Any, place: Path) -> None:
+    async def main() -> None:
+        async with AsyncRayAgents(cwd=str(place), timeout=PATIENCE, lease=LEASE) as agents:
+            await agents.run("a", "X=kept")
+            for i in range(20):
+                task = asyncio.create_task(agents.run("a", f"touch begun; sleep 1000; touch {i}"))
+                await asyncio.sleep(i % 8 * 0.0015)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                assert (await agents.run("a", "echo $X; ls [0-9]*")).stdout == "kept\n"
+
+    asyncio.run(main())
+
+
+def test_streams_wait_for_a_slow_reader(agents: RayAgents) -> None:
+    sizes = []
+    for item in agents.session("a").stream("head -c 5M /dev/zero; echo; sleep 0.1; echo end"):
+        if isinstance(item, tuple):
+            sizes.append(len(item[1]))
+    assert sum(sizes) == (5 << 20) + 5
+    stream = agents.session("a").stream("yes")
+    next(stream)
+    stream.close()
+    assert agents.run("a", "echo on").stdout == "on\n"
+
+
+def test_limits_and_closing(cluster: Any) -> None:
+    with RayAgents(max_sessions=2, lease=LEASE) as agents:
+        agents.run("a", "true")
+        agents.run("b", "true")
+        with pytest.raises(TooManySessions, match="max_sessions 2"):
+            agents.run("c", "true")
+        agents.close("a")
+        with pytest.raises(NoSuchAgent):
+            agents.close("a")
+        assert agents.run("c", "echo on").stdout == "on\n"
+    with pytest.raises(SessionClosed):
+        agents.run("c", "true")
+
+
+def test_what_cannot_be_is_refused(agents: RayAgents) -> None:
+    for wrong in ({"lifetime": "ever"}, {"lifetime": "detached"}, {"per_node": 0}, {"lease": 0.1}, {"cwd": "here"}):
+        with pytest.raises(InvalidRequest):
+            RayAgents(**wrong)
+    with pytest.raises(InvalidRequest):
+        agents.session(object())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="name="):
+        pickle.dumps(agents)
+    with pytest.raises(TypeError, match="session"):
+        pickle.dumps(agents.session("a"))
+
+
+def test_a_missing_resource_is_named(cluster: Any) -> None:
+    with RayAgents(resources={"moon": 1}) as agents, pytest.raises(DaemonUnavailable, match="moon"):
+        agents.run("a", "true")
