@@ -42,12 +42,12 @@ class Example(NamedTuple):
         if self.program and shutil.which(_COMMANDS.get(self.program, self.program)) is None:
             pytest.skip(f"{self.program} is not installed")
 
-    def run(self) -> subprocess.CompletedProcess[str]:
+    def run(self, typed: str | None = None) -> subprocess.CompletedProcess[str]:
         """Run it from the checkout, with the command that its head shows."""
         return subprocess.run(
             ["bash", "-c", self.command],
             cwd=TOP,
-            input=_TYPED.get(self.path.name, ""),
+            input=_TYPED.get(self.path.name, "") if typed is None else typed,
             capture_output=True,
             text=True,
             check=False,
