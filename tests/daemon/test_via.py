@@ -34,6 +34,7 @@ from shellsession import (
     aconnect,
     connect,
 )
+from shellsession.contracts import phoenix, spec
 from shellsession.daemon.client import link, pipe as client
 from shellsession.daemon.client.async_session import Loop
 from shellsession.daemon.client.via import Program, ViaTransport
@@ -113,6 +114,16 @@ def test_a_session_there_gets_the_login_of_there(there: Connect, monkeypatch: py
         there("c", cwd="here")
     with pytest.raises(InvalidRequest, match="absolute"):
         named.run("true", limits=Limits(spill="here"))
+
+
+def test_a_one_shot_call_gets_nothing_of_this_machine(there: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONLY_HERE", "secret")
+    session = there(via=("env", "-u", "ONLY_HERE"), cwd="/usr")
+    call = {"command": "echo $PWD [$ONLY_HERE]; X=1"}
+    assert spec.tool(session)(call)["stdout"] == "/usr []\n"
+    assert session.run("echo [$X]").stdout == "[]\n"
+    with pytest.raises(InvalidRequest, match="on another one"):
+        phoenix.tool(session)
 
 
 def test_one_bridge_serves_all_sessions_and_ends_with_the_last(there: Connect) -> None:
@@ -501,15 +512,15 @@ def test_over_a_real_ssh(daemon: Daemon, ssh: tuple[list[str], int], gate: Gate)
 def test_an_sshd_that_stops_leaves_the_outcome_unknown(
     daemon: Daemon, ssh: tuple[list[str], int], gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"_QUIET": 0.1, "_patience": 0.5, "_REOPEN": 1.0}.items():
-        monkeypatch.setattr(client, name, value)
     session = connect("stops", daemon.socket, via=ssh[0], remote=PROGRAM)
-    with closing(session), ThreadPoolExecutor(1) as threads, ExitStack() as all_stopped:
+    with closing(session), ThreadPoolExecutor(1) as threads:
         result = threads.submit(session.run, gate.text)
         gate.until_begun()
-        for pid in (ssh[1], *descendants(ssh[1])):
-            all_stopped.enter_context(stopped(pid))
-        with pytest.raises(OutcomeUnknown):
-            result.result(PATIENCE)
-        all_stopped.close()
+        with ExitStack() as all_stopped, monkeypatch.context() as patch:
+            for pid in (ssh[1], *descendants(ssh[1])):
+                all_stopped.enter_context(stopped(pid))
+            for name, value in {"_QUIET": 0.1, "_patience": 0.5, "_REOPEN": 1.0}.items():
+                patch.setattr(client, name, value)
+            with pytest.raises(OutcomeUnknown):
+                result.result(2 * PATIENCE)
         gate.open()
