@@ -18,9 +18,17 @@ def daemon_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
         yield
 
 
-@pytest.mark.parametrize("example", [one for one in EXAMPLES if not one.needs_sdk], ids=str)
+@pytest.mark.parametrize("example", [one for one in EXAMPLES if not (one.needs_sdk or one.needs_cluster)], ids=str)
 def test_an_example_prints_what_it_says(example: Example) -> None:
     check(example)
+
+
+def test_without_an_answer_no_command_is_approved() -> None:
+    (example,) = (one for one in EXAMPLES if str(one) == "approve_commands.py")
+    example.skip_if_it_cannot_run()
+    done = example.run(typed="")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "'b.tmp'" in done.stdout.splitlines()[-1]
 
 
 def test_every_example_is_short() -> None:

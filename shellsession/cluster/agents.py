@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, Self, TypeVar, Unpack
@@ -42,8 +42,10 @@ from .directory import NAMESPACE, Directory
 from .pipe import NodeTransport
 
 S = TypeVar("S", bound=Remote)
+T = TypeVar("T")
 # Connections that a driver keeps to each node.
 _CONNECTIONS: Final = 64
+_ANSWER: Final = 10.0  # seconds that a node has to answer a question about it
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,21 +80,34 @@ class _AgentTransport:
         if node is None:
             node = self._node = self._cluster.place([self._agent])[0]
         elif node.is_lost:
-            self._node = None
-            raise DaemonUnavailable(
-                f"{node} was lost, and the session of agent {self._agent!r} with it; nothing was run: run the command"
-                " again for a fresh session on another node"
-            )
+            raise self._lost(node)
         return node
 
+    def _lost(self, node: NodeTransport) -> DaemonUnavailable:
+        """The error for the loss of the node. The next call goes to another one."""
+        self._node = None
+        return DaemonUnavailable(
+            f"{node} was lost, and the session of agent {self._agent!r} with it; nothing was run: run the command"
+            " again for a fresh session on another node"
+        )
+
+    def _call(self, function: Callable[[NodeTransport], T]) -> T:
+        node = self._placed()
+        try:
+            return function(node)
+        except DaemonUnavailable as error:
+            if node.is_lost:  # since a moment ago
+                raise self._lost(node) from error
+            raise
+
     def inherited(self) -> dict[str, Any]:
-        return self._placed().inherited()
+        return self._call(NodeTransport.inherited)
 
     def reach(self) -> PipeChannel | None:
-        return self._placed().reach()
+        return self._call(NodeTransport.reach)
 
     def connect(self, start: bool) -> PipeChannel:
-        return self._placed().connect(start)
+        return self._call(lambda node: node.connect(start))
 
 
 class _Cluster:
@@ -130,12 +145,12 @@ class _Cluster:
         return [(self._known(name, address, relay), count) for name, address, relay, count in found]
 
     def node_infos(self) -> list[NodeInfo]:
-        nodes = self.nodes()
-        abouts = self.ask([node.relay.about.remote() for node, _ in nodes])
-        return [
-            NodeInfo(node.name, node.address, count, about["nice"])
-            for (node, count), about in zip(nodes, abouts, strict=True)
-        ]
+        """Of the nodes that answer."""
+        infos = []
+        for node, count, about in [(node, count, node.relay.about.remote()) for node, count in self.nodes()]:
+            with suppress(RayError):  # the directory does not know yet that the node is lost
+                infos.append(NodeInfo(node.name, node.address, count, ray.get(about, timeout=_ANSWER)["nice"]))
+        return infos
 
     def agent_infos(self) -> list[AgentInfo]:
         known = AgentInfo.__dataclass_fields__.keys()

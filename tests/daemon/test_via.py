@@ -34,6 +34,7 @@ from shellsession import (
     aconnect,
     connect,
 )
+from shellsession.contracts import phoenix, spec
 from shellsession.daemon.client import link, pipe as client
 from shellsession.daemon.client.async_session import Loop
 from shellsession.daemon.client.via import Program, ViaTransport
@@ -113,6 +114,16 @@ def test_a_session_there_gets_the_login_of_there(there: Connect, monkeypatch: py
         there("c", cwd="here")
     with pytest.raises(InvalidRequest, match="absolute"):
         named.run("true", limits=Limits(spill="here"))
+
+
+def test_a_one_shot_call_gets_nothing_of_this_machine(there: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONLY_HERE", "secret")
+    session = there(via=("env", "-u", "ONLY_HERE"), cwd="/usr")
+    call = {"command": "echo $PWD [$ONLY_HERE]; X=1"}
+    assert spec.tool(session)(call)["stdout"] == "/usr []\n"
+    assert session.run("echo [$X]").stdout == "[]\n"
+    with pytest.raises(InvalidRequest, match="on another one"):
+        phoenix.tool(session)
 
 
 def test_one_bridge_serves_all_sessions_and_ends_with_the_last(there: Connect) -> None:
@@ -285,8 +296,9 @@ def test_a_flood_does_not_delay_another_agent(there: Connect) -> None:
 @pytest.mark.parametrize(
     ("script", "error", "words"),
     [
-        ("exec no-such-program", DaemonUnavailable, "no-such-program.*not found.*install Python 3.11"),
-        ("echo 'Permission denied (publickey)' >&2; exit 255", DaemonUnavailable, "Permission denied"),
+        ("PATH=/; shellsession bridge", DaemonUnavailable, "shellsession:.*not found; install Python 3.11"),
+        ("echo 'Permission denied (publickey)' >&2; exit 255", DaemonUnavailable, r"Permission denied \(publickey\)$"),
+        ("exit 1", DaemonUnavailable, "without a greeting; install"),
         ("echo hello", DaemonUnavailable, "without a greeting.*install"),
         ("head -c 100000 /dev/zero; sleep 60", DaemonUnavailable, "no bridge.*install"),
         (
@@ -295,7 +307,7 @@ def test_a_flood_does_not_delay_another_agent(there: Connect) -> None:
             "shellsession 0.1 .protocol 3.*install shellsession",
         ),
     ],
-    ids=["missing", "refused", "no bridge", "noise", "version"],
+    ids=["missing", "refused", "silent", "no bridge", "noise", "version"],
 )
 def test_one_error_says_what_is_missing_there(script: str, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
@@ -374,6 +386,7 @@ def test_the_command_line(daemon: Daemon) -> None:
     assert "run it there" in said("stop", **via)
     assert "name one with -s" in said("mcp", **via)
     assert "ended" not in said("kill", "cli", "cli2", **via)
+    assert "or name the program in SHELLSESSION_REMOTE\n125" in said("ls", "--via", "false")
     assert "sequence" not in said("run", "--via", "", "-s", "cli", "--", "true", **via)
 
 

@@ -34,8 +34,12 @@ class Example(NamedTuple):
         return self.path.name
 
     @property
+    def needs_cluster(self) -> bool:
+        return self.extra == "ray"
+
+    @property
     def needs_sdk(self) -> bool:
-        return bool(self.extra) and self.extra not in _MODULES
+        return bool(self.extra) and self.extra not in _MODULES and not self.needs_cluster
 
     def skip_if_it_cannot_run(self) -> None:
         if self.extra in _MODULES and importlib.util.find_spec(_MODULES[self.extra]) is None:
@@ -47,12 +51,12 @@ class Example(NamedTuple):
         ).returncode:
             pytest.skip(f"`{look}` fails")
 
-    def run(self) -> subprocess.CompletedProcess[str]:
+    def run(self, typed: str | None = None) -> subprocess.CompletedProcess[str]:
         """Run it from the checkout, with the command that its head shows."""
         return subprocess.run(
             ["bash", "-c", self.command],
             cwd=TOP,
-            input=_TYPED.get(self.path.name, ""),
+            input=_TYPED.get(self.path.name, "") if typed is None else typed,
             capture_output=True,
             text=True,
             check=False,
