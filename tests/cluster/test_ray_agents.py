@@ -31,6 +31,8 @@ from shellsession import (
     TooManySessions,
 )
 from shellsession.cluster import AsyncRayAgents, RayAgents
+from shellsession.cluster.relay import _ordinary
+from shellsession.engine.kernel import proc
 
 LEASE = 6.0
 
@@ -100,6 +102,21 @@ def test_commands_are_ordinary_processes(agents: RayAgents) -> None:
     """Ray gives its workers another priority, and variables that change how programs run."""
     assert agents.run("a", "nice; cat /proc/self/oom_score_adj").stdout == "0\n0\n"
     assert agents.run("a", "env | grep -E '^(RAY_|PYTHONBREAKPOINT|OMP_NUM_THREADS|CUDA_VISIBLE)'").stdout == ""
+
+
+def test_a_container_may_forbid_a_lower_oom_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[int]()
+
+    def set_score(score: int) -> None:
+        asked.append(score)
+        if score < 1000:
+            raise PermissionError
+
+    monkeypatch.setattr(proc, "oom_score", {os.getpid(): 1000, os.getppid(): 500}.__getitem__)
+    monkeypatch.setattr(proc, "set_oom_score", set_score)
+    with _ordinary():
+        pass
+    assert asked == [500, 1000]
 
 
 def test_a_killed_relay_costs_nothing(agents: RayAgents, gate: Gate, pool: ThreadPoolExecutor) -> None:
