@@ -29,14 +29,13 @@ _ANSWER: Final = 10.0
 _START: Final = 600.0
 # An agent keeps its place for so many seconds until it has a session.
 _RESERVED: Final = 120.0
-_IDLE_NAMES_MAX: Final = 20
 
 
 class _Node:
-    """A node and its relay. ``agents``: when they were placed there; all of them if ``is_known``."""
+    """A node and its relay. ``agents``: when they were placed there."""
 
-    def __init__(self, name: str, address: str, relay: Any, is_known: bool) -> None:
-        self.name, self.address, self.relay, self.is_known = name, address, relay, is_known
+    def __init__(self, name: str, address: str, relay: Any) -> None:
+        self.name, self.address, self.relay = name, address, relay
         self.made, self.asked = time.monotonic(), 0.0  # when the relay asked for the lease; 0: it has not started yet
         self.agents: dict[str, float] = {}
 
@@ -53,6 +52,7 @@ class Directory:
         self._name, self._max_sessions, self._per_node = name, max_sessions, per_node
         self._resources, self._lease, self._serve = resources, lease, serve
         self._nodes: dict[str, _Node] = {}
+        self._asked: set[str] = set()  # the nodes that have asked for their lease
         self._lost: dict[str, float] = {}  # when the lease of an agent's lost daemon is over
         self._back: dict[str, float] = {}  # when a lost node may be used again: then its old relay is surely gone
         self._looked = float("-inf")
@@ -60,19 +60,24 @@ class Directory:
         self._lock = asyncio.Lock()
         # Agents that no node knows may be on one that was lost before: they wait as long as its lease.
         with warnings.catch_warnings(action="ignore"):  # Ray's own code uses what Ray has deprecated
-            restarted = ray.get_runtime_context().was_current_actor_reconstructed
-        self._unknown_until = time.monotonic() + lease if restarted else 0.0
-        self._learned = not restarted
+            self._restarted = ray.get_runtime_context().was_current_actor_reconstructed
+        self._unknown_until = time.monotonic() + lease if self._restarted else 0.0
 
     async def hold(self, name: str) -> bool:
-        """Answer a relay that asks for its lease, after a third of that. False: the node is not wanted any more."""
-        if not self._closing.is_set():
-            if (node := self._nodes.get(name)) is not None:
-                node.asked = time.monotonic()
-            elif name in self._back:
-                return False  # a lost one: with a longer lease, its agents would soon have two shells
+        """Answer a relay that asks for its lease, after a third of that. False: the node is not wanted any more.
+
+        The first answer comes at once: after a restart the lease may end soon.
+        """
+        if (node := self._nodes.get(name)) is not None:
+            node.asked = time.monotonic()
+        elif name in self._back:  # it was lost: its agents get shells elsewhere when this lease is over
+            return False
+        elif self._restarted:
+            self._unknown_until = time.monotonic() + self._lease
+        if name in self._asked:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._closing.wait(), self._lease / 3)
+        self._asked.add(name)
         return not self._closing.is_set()
 
     async def place(self, agents: Sequence[str]) -> list[tuple[str, str, Any]] | Exception:
@@ -84,7 +89,8 @@ class Directory:
 
     async def find(self, agent: str) -> tuple[str, str, Any] | None:
         """As ``place``, for an agent that has a place."""
-        await self._look()
+        async with self._lock:
+            await self._look()
         node = self._node_of(agent)
         return None if node is None else (node.name, node.address, node.relay)
 
@@ -95,7 +101,8 @@ class Directory:
 
     async def nodes(self) -> list[tuple[str, str, Any, int]]:
         """Each node, its address, its relay, and the number of its agents."""
-        await self._look()
+        async with self._lock:
+            await self._look()
         return [(node.name, node.address, node.relay, len(node.agents)) for node in self._nodes.values()]
 
     async def close(self) -> None:
@@ -124,8 +131,6 @@ class Directory:
         """How many seconds the agent may still have a shell on a lost node, or on one that has not answered yet."""
         if self._node_of(agent) is not None:
             return 0.0
-        if not all(node.is_known for node in self._nodes.values()):
-            return _FRESH
         return self._lost.get(agent, self._unknown_until) - time.monotonic()
 
     async def _room(self) -> _Node:
@@ -165,9 +170,10 @@ class Directory:
                     ray.kill(node.relay)
         for name, one in there.items():
             if name not in self._nodes and self._back.get(name, 0.0) <= now and self._is_wanted(one["Resources"]):
-                self._nodes[name] = _Node(name, one["NodeManagerAddress"], self._relay(name), self._learned)
-        await asyncio.gather(*(self._learn(node) for node in self._nodes.values() if not node.is_known))
-        self._learned = True
+                self._back.pop(name, None)
+                node = _Node(name, one["NodeManagerAddress"], self._relay(name))
+                if not self._restarted or await self._learn(node):  # else it is asked again
+                    self._nodes[name] = node
         self._looked = now
 
     def _is_wanted(self, resources: dict[str, float]) -> bool:
@@ -191,16 +197,16 @@ class Directory:
         mine = ray.get_runtime_context().current_actor
         return actor.remote(self._name, node, mine, self._lease, self._serve)
 
-    async def _learn(self, node: _Node) -> None:
-        """Ask a node which agents have sessions there."""
+    async def _learn(self, node: _Node) -> bool:
+        """Ask a node which agents have sessions there. False if it does not answer: then it keeps those known."""
         try:
             infos = await asyncio.wait_for(node.relay.agents.remote(), _ANSWER)
         except (RayError, TimeoutError):
-            return  # it keeps those that we know of
+            return False
         now = time.monotonic()
         reserved = {agent: placed for agent, placed in node.agents.items() if now - placed < _RESERVED}
         node.agents = {**reserved, **{info["agent"]: now - _RESERVED for info in infos}}
-        node.is_known = True
+        return True
 
 
 async def _ended(end: Any) -> None:

@@ -49,7 +49,7 @@ def make(nodes: dict[str, Relay], monkeypatch: pytest.MonkeyPatch) -> Make:
     def make(restarted: bool, lease: float) -> Directory:
         context = SimpleNamespace(was_current_actor_reconstructed=restarted)
         monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
-        monkeypatch.setattr("shellsession.cluster.directory._FRESH", 0.01)
+        monkeypatch.setattr("shellsession.cluster.directory._FRESH", 0.0)
         directory = Directory("d", 100, 100, {}, lease, [])
         monkeypatch.setattr(directory, "_relay", nodes.__getitem__)
         return directory
@@ -81,10 +81,16 @@ def test_the_daemon_of_a_lost_node_gets_no_longer_lease(make: Make, nodes: dict[
 def test_a_node_that_cannot_answer_yet_keeps_its_agents(make: Make, nodes: dict[str, Relay]) -> None:
     """After a restart of both, the directory learns of the agent late, but places it nowhere else."""
 
+    async def ask(directory: Directory) -> None:
+        for _ in range(1000):
+            await directory.hold("n")
+
     async def main() -> None:
         nodes.update({"empty": Relay([]), "n": Relay(["a", "b"], failures=10)})
         directory = make(restarted=True, lease=0.05)
+        relay = asyncio.create_task(ask(directory))
         assert await place(directory, "a") == "n"
+        relay.cancel()
 
     asyncio.run(main())
 

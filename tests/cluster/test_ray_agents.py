@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -142,10 +143,45 @@ def test_a_killed_directory_is_made_again(agents: RayAgents) -> None:
     assert agents.run("new", "echo here").stdout == "here\n"
 
 
+def test_a_new_directory_renews_leases_at_once(cluster: Any) -> None:
+    """Each restart takes seconds of a lease: only a prompt answer makes up for them."""
+    with RayAgents(lease=120) as agents:
+        agents.run("a", "true")
+        before = actors("Directory")
+        os.kill(min(before), signal.SIGKILL)
+        wait_until(lambda: actors("Directory") - before, "another directory")
+        assert ray.get(agents._cluster.directory.hold.remote("a node"), timeout=20)
+
+
+def test_a_new_directory_asks_a_relay_that_failed_again(agents: RayAgents) -> None:
+    names = ["a0", "a1", "a2"]
+    agents.place(names)
+    for name in names:
+        agents.run(name, "X=kept")
+    nodes = [node["NodeID"] for node in ray.nodes()]
+    last = max(names, key=lambda name: nodes.index(node_of(agents, name).name))
+    for name in set(names) - {last}:  # so that another node is the first choice
+        agents.close(name)
+    node, relay, before = node_of(agents, last).name, about(agents, last)["relay"], actors("Directory")
+    os.kill(relay, signal.SIGSTOP)
+    os.kill(min(before), signal.SIGKILL)
+    found = agents._cluster.directory.find.remote(last)
+    wait_until(lambda: actors("Directory") - before, "another directory")
+    time.sleep(1)  # so that it asks the relay; the test also passes without that
+    os.kill(relay, signal.SIGKILL)
+    ray.get(found)
+    assert agents._cluster.place([last])[0].name == node
+    assert agents.run(last, "echo $X").stdout == "kept\n"
+
+
 def actors(name: str) -> set[int]:
-    """The process ids of all actors of this class."""
-    titles = {one.pid: (one.info["cmdline"] or [""])[0] for one in psutil.process_iter(["cmdline"])}
-    return {pid for pid, title in titles.items() if title.startswith(f"ray::{name}")}
+    """The process ids of the cluster's actors of this class."""
+    found = set()
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if "".join(process.cmdline()[:1]).startswith(f"ray::{name}"):
+                found.add(process.pid)
+    return found
 
 
 def test_a_lost_node_is_reported_once(agents: RayAgents, gate: Gate, pool: ThreadPoolExecutor, cluster: Any) -> None:
@@ -167,6 +203,7 @@ def test_a_lost_node_is_reported_once(agents: RayAgents, gate: Gate, pool: Threa
     assert agents.run(other, "echo $X").stdout == f"{other[1]}\n"
     assert agents.run(idle, 'echo "[$X]"; ls never').stdout == "[]\n"
     assert node_of(agents, idle).name != first
+    assert not ray.get(agents._cluster.directory.hold.remote(first))
     assert gate.count == 1
     wait_until(lambda: all(map(is_gone, left)), "the end of the lost node's daemon")
     add_node(cluster)
