@@ -11,12 +11,15 @@ from typing import Any, Final
 
 from ray.exceptions import ActorDiedError, ActorUnschedulableError
 
+from ..daemon.client.link import Pool
 from ..daemon.client.pipe import BridgePipe, PipeTransport
 from ..errors import DaemonUnavailable
 from .relay import PIECE
 
 # So many calls are under way at most. One always is, so that the relay can answer.
 _CALLS_MAX: Final = 16
+# Idle connections that a driver keeps to each node.
+_CONNECTIONS: Final = 64
 
 
 class RelayPipe(BridgePipe):
@@ -93,11 +96,12 @@ class RelayPipe(BridgePipe):
 
 
 class NodeTransport(PipeTransport):
-    """Connects to the daemon of one node."""
+    """Connects to the daemon of one node. ``pool``: the idle connections."""
 
     def __init__(self, name: str, address: str, relay: Any) -> None:
         self.name, self.address, self.relay = name, address, relay
         self.is_lost = False
+        self.pool = Pool(_CONNECTIONS)
         super().__init__(f"node {address} ({name[:8]})", relay._actor_id, self._pipe)
 
     def _pipe(self) -> RelayPipe:

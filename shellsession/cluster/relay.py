@@ -148,7 +148,7 @@ class Relay:
         # A cluster's name may be longer than a path, and several nodes may be on one machine.
         mark = hashlib.blake2b(f"{cluster}\0{node}".encode(), digest_size=8).hexdigest()
         self._socket = os.path.join(os.path.dirname(socket_path()), f"ray-{mark}")
-        self._transport = _NodeTransport(self._socket, ("--lease", f"{lease:g}", "--patience", "0", *serve))
+        self._transport = _NodeTransport(self._socket, ("--lease", str(lease), "--patience", "0", *serve))
         self._state = _state()
         self._pipes: dict[str, _Carried] = {}
         self._ticking: asyncio.Task[None] | None = None

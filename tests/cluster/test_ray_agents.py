@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import pickle
 import signal
@@ -19,6 +20,7 @@ import psutil
 import pytest
 import ray
 from clusters import add_node
+from forks import fork
 from gates import Gate
 from system import PATIENCE, wait_until
 
@@ -32,7 +34,9 @@ from shellsession import (
     TooManySessions,
 )
 from shellsession.cluster import AsyncRayAgents, RayAgents
+from shellsession.cluster.pipe import NodeTransport
 from shellsession.cluster.relay import _ordinary
+from shellsession.daemon.client.pipe import PipeTransport
 from shellsession.engine.kernel import proc
 
 LEASE = 6.0
@@ -97,6 +101,12 @@ def test_agents_keep_their_state_on_several_nodes(agents: RayAgents) -> None:
     assert sorted(info.agent for info in agents.list()) == names
     assert all(isinstance(info, AgentInfo) for info in agents.list())
     assert sorted((node.agents, node.nice) for node in agents.nodes()) == [(2, 0)] * 3
+
+
+def test_nodes_without_sessions_are_listed(agents: RayAgents) -> None:
+    agents.run("a", "true")
+    assert [info.agent for info in agents.list()] == ["a"]
+    assert sorted(node.agents for node in agents.nodes()) == [0, 0, 1]
 
 
 def test_commands_are_ordinary_processes(agents: RayAgents) -> None:
@@ -261,6 +271,54 @@ def test_nothing_is_left_of_a_killed_job(cluster: Any) -> None:
     wait_until(lambda: actors("Relay") <= before, "the end of the relays")
 
 
+def test_an_agent_that_moved_has_one_shell(cluster: Any, place: Path) -> None:
+    """One client finds the session lost. Meanwhile another has opened a new one, on another node."""
+    first, second = (RayAgents(name="both", cwd=str(place), timeout=PATIENCE, lease=LEASE) for _ in range(2))
+    with first, second:  # the second one to be closed finds that done
+        first.run("a", "X=old")
+        daemon = about(first, "a")["daemon"]
+        os.kill(daemon, signal.SIGKILL)
+        wait_until(lambda: is_gone(daemon), "the end of the daemon")
+        ray.get(second._cluster.directory.forget.remote("a"))
+        second.place(["b", "c", "d"])
+        second.run("a", "X=new")
+        with pytest.raises(DaemonUnavailable, match="nothing was run"):
+            first.run("a", "echo $X")
+        assert first.run("a", "echo $X").stdout == "new\n"
+
+
+def test_a_forked_child_is_refused(agents: RayAgents) -> None:
+    """Ray does not work there. A session of the parent would wait for ever."""
+    session = agents.session("a")
+    session.run("true")
+
+    if (child := fork()) == 0:
+        try:
+            for use in (lambda: session.run("true"), lambda: agents.run("b", "true"), agents.nodes):
+                with pytest.raises(InvalidRequest, match="forked child"):
+                    use()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_sessions_share_the_connections_to_their_nodes(agents: RayAgents, monkeypatch: pytest.MonkeyPatch) -> None:
+    connected = list[NodeTransport]()
+
+    def connect(node: NodeTransport, start: bool) -> Any:
+        connected.append(node)
+        return PipeTransport.connect(node, start)
+
+    monkeypatch.setattr(NodeTransport, "connect", connect)
+    for agent in "abcdef":
+        agents.run(agent, "true")
+    for agent in "abc":
+        agents.close(agent)
+    agents.run("d", "true")
+    assert len(connected) == len(set(connected)) == 3
+
+
 def test_detached_agents_outlive_their_driver(cluster: Any) -> None:
     process, pids = driver(cluster, "kept/ones", "detached")
     with process:
@@ -306,15 +364,18 @@ def test_limits_and_closing(cluster: Any) -> None:
         with pytest.raises(TooManySessions, match="max_sessions 2"):
             agents.run("c", "true")
         agents.close("a")
-        with pytest.raises(NoSuchAgent):
-            agents.close("a")
+        agents.session("d")
+        for name in "ad":
+            with pytest.raises(NoSuchAgent):
+                agents.close(name)
         assert agents.run("c", "echo on").stdout == "on\n"
     with pytest.raises(SessionClosed):
         agents.run("c", "true")
 
 
 def test_what_cannot_be_is_refused(agents: RayAgents) -> None:
-    for wrong in ({"lifetime": "ever"}, {"lifetime": "detached"}, {"per_node": 0}, {"lease": 0.1}, {"cwd": "here"}):
+    wrongs: list[dict[str, Any]] = [{"lease": value} for value in (0.1, math.nan, None)]
+    for wrong in ({"lifetime": "ever"}, {"lifetime": "detached"}, {"per_node": 0}, {"cwd": "here"}, *wrongs):
         with pytest.raises(InvalidRequest):
             RayAgents(**wrong)
     with pytest.raises(InvalidRequest):
