@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -31,7 +32,7 @@ class RelayPipe(BridgePipe):
         self._place, self._relay, self._on_lost = place, relay, on_lost
         self._name = secrets.token_hex(8)
         self.source, self.sink = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK), None
-        self._closed = False
+        self._closed, self._lock = False, threading.Lock()
         self._answers: dict[int, Any] = {}  # futures that are done
         self._sent = self._taken = 0
         self._why = ""
@@ -50,8 +51,8 @@ class RelayPipe(BridgePipe):
         self._wake()
 
     def _wake(self) -> None:
-        if not self._closed:
-            with suppress(OSError):
+        with self._lock:  # else the descriptor could be another file's by now
+            if not self._closed:
                 os.eventfd_write(self.source, 1)
 
     def receive(self) -> bytes:
@@ -93,6 +94,10 @@ class RelayPipe(BridgePipe):
         if not self._closed:
             self._closed = True
             os.close(self.source)
+
+    def end(self, failed: bool) -> None:
+        with self._lock:  # not in ``close``: in a forked child, a thread of the parent may hold it for ever
+            self.close()
 
 
 class NodeTransport(PipeTransport):

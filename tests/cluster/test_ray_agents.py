@@ -375,7 +375,8 @@ def test_limits_and_closing(cluster: Any) -> None:
 
 def test_what_cannot_be_is_refused(agents: RayAgents) -> None:
     wrongs: list[dict[str, Any]] = [{"lease": value} for value in (0.1, math.nan, None)]
-    for wrong in ({"lifetime": "ever"}, {"lifetime": "detached"}, {"per_node": 0}, {"cwd": "here"}, *wrongs):
+    wrongs += {"lifetime": "ever"}, {"lifetime": "detached"}, {"per_node": 0}, {"cwd": "here"}
+    for wrong in wrongs:
         with pytest.raises(InvalidRequest):
             RayAgents(**wrong)
     with pytest.raises(InvalidRequest):
