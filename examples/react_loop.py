@@ -6,7 +6,7 @@ Prints:  model: Answer: 271 of the numbers contain a 7.
 
 import re
 
-from shellsession import Session, ShellSessionError
+from shellsession import RemoteSession, Session, ShellSessionError
 
 from models.plain import Model, choose_model
 
@@ -16,7 +16,7 @@ The directory and the variables persist between commands. End with a line that b
 MAX_STEPS = 20
 
 
-def solve(sh: Session, model: Model, task: str) -> str:
+def solve(sh: Session | RemoteSession, model: Model, task: str) -> str:
     """Let the model run commands until it gives an answer, and return that."""
     messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": task}]
     for _ in range(MAX_STEPS):
@@ -31,7 +31,7 @@ def solve(sh: Session, model: Model, task: str) -> str:
     return f"There is no answer after {MAX_STEPS} steps."
 
 
-def run(sh: Session, command: str) -> str:
+def run(sh: Session | RemoteSession, command: str) -> str:
     """Run a command, and return what the model should read: its output, and how it ended."""
     try:
         return sh.run(command).for_model()

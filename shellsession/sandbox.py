@@ -25,6 +25,8 @@ _PROCESSORS: Final = (0.01, 1024)
 # Bash text that unsets TMPDIR, so that /tmp is used, unless TMPDIR is a directory that can be written inside. Its exit
 # status is 0.
 USABLE: Final = "[[ -d ${TMPDIR-} && -w $TMPDIR ]] || \\unset -v TMPDIR"
+# A directory of the session that only its bash writes to, below its slot; in memory, and not visible from outside.
+SCRATCH: Final = "scratch"
 # Variables that a sandbox passes on from the host: they describe the user and the locale, and hold no secrets.
 _CLEAN_ENV: Final = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_*", "TERM", "TZ", "TMPDIR")
 # Bubblewrap mounts these afresh: nothing of the host is visible there that could be bound or hidden.
@@ -247,6 +249,8 @@ def _mounts(sandbox: Sandbox, facts: Facts) -> dict[str, _Mount]:
         mounts[path] = _hidden(path) if is_directory else _Mount(("--ro-bind", facts.unreadable, path))
     mounts[facts.home] = _hidden(facts.home)
     mounts[facts.slot] = _Mount(("--ro-bind", facts.slot, facts.slot))
+    scratch = posixpath.join(facts.slot, SCRATCH)
+    mounts[scratch] = _Mount((*shared, "--perms", "0700", "--tmpfs", scratch), empty=True)
     for path, _ in facts.hide:  # nothing to hide inside a hidden directory
         if mounts[_nearest_mount(mounts, posixpath.dirname(path))].empty:
             mounts.pop(path, None)

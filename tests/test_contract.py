@@ -1,4 +1,4 @@
-"""What every session promises: ``Session``, ``AsyncSession``, and both of them over the daemon."""
+"""What every session promises: ``Session``, ``AsyncSession``, both of them over the daemon, and through a pipe."""
 
 from __future__ import annotations
 

@@ -15,12 +15,14 @@ from commands import cli
     [
         ("anthropic", "anthropic", "from shellsession.integrations import anthropic; anthropic.runnable(None)"),
         ("anthropic", "anthropic", "from shellsession.integrations import anthropic; anthropic.async_runnable(None)"),
+        ("inspect", "inspect_ai", "import shellsession.integrations.inspect_ai"),
         ("langchain", "langchain_core", "import shellsession.integrations.langchain"),
         ("mcp", "mcp", "import shellsession.integrations.mcp"),
         ("openai", "agents", "import shellsession.integrations.openai"),
         ("otel", "opentelemetry", "import shellsession.integrations.otel"),
         ("pydantic-ai", "pydantic_ai", "import shellsession.integrations.pydantic_ai"),
         ("strands", "strands", "import shellsession.integrations.strands"),
+        ("swe-rex", "swerex", "import shellsession.integrations.swe_rex"),
     ],
 )
 def test_a_missing_sdk_is_reported_in_a_line(extra: str, package: str, program: str) -> None:

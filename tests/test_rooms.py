@@ -34,7 +34,7 @@ _IO: Final = {"os", "time", "socket", "_socket", "_thread", "select", "selectors
 # Who alone may import what, wherever in the file the import stands.
 _RESERVED: Final = {
     "ptyprocess": {"engine.bash.shell", "engine.bash.spawn"},
-    "pexpect": {"engine.io.dialogue"},
+    "pexpect": {"engine.io.dialogue", "integrations.swe_rex"},
     "termios": {"cli.terminal", "engine.bash.spawn", "engine.io.streams"},
     "tty": {"engine.io.streams"},
     "pty": set[str](),

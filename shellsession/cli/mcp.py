@@ -10,6 +10,7 @@ import signal
 from collections.abc import Sequence
 from typing import Final
 
+from ..errors import InvalidRequest
 from ..text import MAX_CHARS
 from . import arguments, flags
 from .words import name
@@ -19,6 +20,7 @@ EXAMPLES: Final = (
     ("shellsession mcp --sandbox --write ~/project -C ~/project", "it can write this project only, without network"),
     ("shellsession mcp --deny 'git push' --allow ls --allow cat --confirm", "ask the user about other commands"),
     ("shellsession mcp -s builder", "over the session of agent builder, which you can `attach` to"),
+    ("shellsession mcp -s builder --via 'ssh box'", "over a session on another machine"),
 )
 _SESSION: Final = """\
 They make the session of this server. With -s they make the agent's; if that is open already with other options, the
@@ -32,7 +34,7 @@ call that would take longer than --patience hands its command back running."""
 
 def own_parser() -> argparse.ArgumentParser:
     parser = arguments.parser("mcp", "[OPTIONS]", _DESCRIPTION, EXAMPLES)
-    arguments.add_socket(parser)
+    arguments.add_place(parser)
     parser.add_argument(
         "-s", "--session", metavar="AGENT", type=name, help="use this agent's session, held by the daemon"
     )
@@ -55,7 +57,8 @@ def own_parser() -> argparse.ArgumentParser:
 
 def main(words: Sequence[str]) -> int:
     args = own_parser().parse_args(words)
-    arguments.check_here("mcp")
+    if args.session is None and hasattr(args.socket, "is_local"):
+        raise InvalidRequest(f"{args.socket} leads to a daemon, which has a session for each agent: name one with -s")
     from ..integrations.mcp import serve  # raises MissingExtra
 
     # The SDK's thread that reads stdin cannot be woken. Let Ctrl-C end this process, and bash with it, as SIGTERM does.

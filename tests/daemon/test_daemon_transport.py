@@ -37,6 +37,8 @@ while True:
 class RelayChannel:
     """The stdin and stdout of a process that passes everything on."""
 
+    spin = 0.0
+
     def __init__(self, path: str) -> None:
         self._ours, theirs = socket.socketpair()
         self._ours.setblocking(False)

@@ -6,20 +6,22 @@ import asyncio
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 from daemons import Daemon, stopped
 from forks import in_child
 from gates import Gate
-from system import PATIENCE, wait_until
+from system import PATIENCE, descendants, wait_until
 
 from shellsession import (
     DaemonUnavailable,
@@ -32,10 +34,11 @@ from shellsession import (
     aconnect,
     connect,
 )
-from shellsession.daemon.client import pipe as client
+from shellsession.daemon.client import link, pipe as client
+from shellsession.daemon.client.async_session import Loop
 from shellsession.daemon.client.pipe import BridgePipe
-from shellsession.daemon.client.via import Program
-from shellsession.daemon.protocol import frames
+from shellsession.daemon.client.via import Program, ViaTransport
+from shellsession.daemon.protocol import frames, mux
 from shellsession.daemon.protocol.frames import FrameDecoder
 from shellsession.daemon.protocol.mux import FilePipe
 from shellsession.models import VERSION
@@ -48,6 +51,12 @@ def bridges() -> list[int]:
     """The pids of the bridges of this process."""
     pipes = [one.pipe for one in client._running.bridges.values() if not one.ended]
     return [pipe.process.pid for pipe in pipes if isinstance(pipe, Program)]
+
+
+@pytest.fixture(autouse=True)
+def no_bridge_before() -> None:
+    """That of another test lives on for a second."""
+    wait_until(lambda: not bridges(), "the end of other tests' bridges")
 
 
 @pytest.fixture
@@ -161,7 +170,14 @@ def test_a_hung_bridge_is_replaced(there: Connect, gate: Gate, place: Path, monk
         gate.until_begun()
         (pid,) = bridges()
         os.kill(pid, signal.SIGSTOP)
-        wait_until(lambda: bridges() not in ([], [pid]), "another bridge")
+        (bridge,) = (one for one in client._running.bridges.values() if not one.ended)
+
+        def is_replaced() -> bool:
+            if not bridge.ended:
+                os.eventfd_write(bridge._wake, 1)  # as other sessions do, which go on asking for connections
+            return bridges() not in ([], [pid])
+
+        wait_until(is_replaced, "another bridge")
         gate.open()
         assert result.result(PATIENCE).stdout == "begun\nended\n"
     assert gate.count == 1
@@ -207,6 +223,44 @@ def test_a_stopped_daemon_is_noticed(there: Connect, daemon: Daemon, monkeypatch
         result = threads.submit(session.run, "echo done")
         wait_until(lambda: bridges() not in ([], [before]), "another bridge")
     assert result.result(PATIENCE).stdout == "done\n"
+
+
+def test_a_daemon_that_stays_stopped_leaves_the_outcome_unknown(
+    there: Connect, daemon: Daemon, gate: Gate, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "_QUIET", 0.1)
+    monkeypatch.setattr(client, "_patience", 0.5)
+    monkeypatch.setattr(link, "PATIENCE", 0.3)
+    session = there(cwd=str(place))
+    with ThreadPoolExecutor(1) as threads:
+        result = threads.submit(session.run, gate.text)
+        gate.until_begun()
+        with stopped(daemon.pid), pytest.raises(OutcomeUnknown):
+            result.result(PATIENCE)
+    gate.open()
+
+
+def test_a_cancelled_opening_returns_at_once(daemon: Daemon, place: Path) -> None:
+    """The end of the loop does not wait for it, either. The connection that comes late is closed."""
+    gate = place / "open"
+    via = ["sh", "-c", f'until [ -e {gate} ]; do sleep 0.05; done; exec "$@"', "-"]
+
+    async def main() -> None:
+        transport = ViaTransport(via, PROGRAM, daemon.socket)
+        of_session = asyncio.ensure_future(aconnect("late", daemon.socket, via=via, remote=PROGRAM))
+        of_link = asyncio.ensure_future(Loop().connect(transport, True))
+        await asyncio.to_thread(wait_until, bridges, "the bridge")
+        for opening in (of_session, of_link):
+            opening.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await opening
+
+    asyncio.run(main())
+    (bridge,) = (one for one in client._running.bridges.values() if not one.ended)
+    assert not bridge.greeted.is_set()
+    gate.touch()
+    wait_until(lambda: bool(bridge._number), "the connection")
+    wait_until(lambda: not bridges(), "the end of the bridge")
 
 
 def test_a_flood_does_not_delay_another_agent(there: Connect) -> None:
@@ -268,10 +322,35 @@ def test_frames_however_they_are_cut() -> None:
     data = b"".join(frames.frame(*one) for one in sent)
     for size in (1, 2, 9, 10, 299, len(data)):
         decoder = FrameDecoder()
-        assert [one for at in range(0, len(data), size) for one in decoder.feed(data[at : at + size])] == sent
+        got = [
+            (kind, n, bytes(p)) for at in range(0, len(data), size) for kind, n, p in decoder.feed(data[at : at + size])
+        ]
+        # DATA comes in pieces.
+        assert (frames.DATA, 7, b"".join(p for kind, _, p in got if kind == frames.DATA)) == sent[0]
+        assert [one for one in got if one[0] != frames.DATA] == sent[1:]
     for bad in (b"\0" * 9, frames.frame(99, 1), b"\4\0\0\0\1\xff\xff\xff\xff"):
         with pytest.raises(ProtocolError):
             FrameDecoder().feed(bad)
+
+
+@pytest.mark.parametrize(("long_way", "room"), [(0.0, 1 << 18), (float("inf"), frames.WINDOW)])
+def test_more_may_be_under_way_on_a_long_way(monkeypatch: pytest.MonkeyPatch, long_way: float, room: int) -> None:
+    monkeypatch.setattr(mux, "_LONG_WAY", long_way)
+    (source, to_mux), (from_mux, sink) = os.pipe(), os.pipe()
+    ours, theirs = socket.socketpair()
+    size = frames.WINDOW // 2
+    try:
+        one = mux.Mux(mux.FilePipe(source, sink))
+        one.add(1, theirs)
+        os.write(to_mux, frames.frame(frames.DATA, 1, b"x" * size))
+        one.turn(PATIENCE)
+        assert os.read(from_mux, 1000) == frames.credit(1, room - size)
+        assert ours.recv(frames.WINDOW) == b"x" * size
+    finally:
+        one.close()
+        ours.close()
+        for fd in (source, to_mux, from_mux, sink):
+            os.close(fd)
 
 
 def test_a_bridge_is_told_nonsense(daemon: Daemon) -> None:
@@ -288,9 +367,9 @@ def test_a_stream_that_both_ends_close_at_once_costs_the_others_nothing() -> Non
     taken, go_on = threading.Event(), threading.Event()
 
     class Held(FilePipe, BridgePipe):
-        def receive(self) -> bytes:
+        def receive(self) -> memoryview:
             data = super().receive()
-            if data.startswith(bytes([frames.CREDIT])):
+            if data[:1] == bytes([frames.CREDIT]):
                 taken.set()
                 go_on.wait(PATIENCE)
             return data
@@ -329,49 +408,142 @@ def test_the_command_line(daemon: Daemon) -> None:
     assert "cli2\n" in said("ls", "--names", **via)
     assert said("run", "-s", "cli", "--", "exit 3", **via).endswith("3")
     assert "run it there" in said("stop", **via)
+    assert "name one with -s" in said("mcp", **via)
     assert "ended" not in said("kill", "cli", "cli2", **via)
     assert "sequence" not in said("run", "--via", "", "-s", "cli", "--", "true", **via)
+
+
+only_root = pytest.mark.skipif(os.getuid() != 0, reason="only root may become another user, or enter namespaces")
+
+
+@contextmanager
+def daemon_there(via: list[str], remote: str, path: Path) -> Iterator[RemoteSession]:
+    """A session where ``via`` leads, in a daemon that it starts at ``path``."""
+    try:
+        with connect("there", path, via=via, remote=remote, timeout=20) as session:
+            yield session
+    finally:
+        subprocess.run(
+            [*via, remote, "stop", "--socket", str(path)], capture_output=True, timeout=PATIENCE, check=False
+        )
+
+
+@pytest.fixture
+def open_place() -> Iterator[Path]:
+    """A directory that every user may enter; those above pytest's own are closed."""
+    with TemporaryDirectory() as name:
+        os.chmod(name, 0o755)
+        yield Path(name)
+
+
+@only_root
+def test_another_user(open_place: Path) -> None:
+    """That user has neither our interpreter nor our package, if they are in a home directory: so both are mounted."""
+    place = open_place
+    for name in ("python", "site", "package", "run"):
+        (place / name).mkdir()
+    shutil.chown(place / "run", "nobody")
+    (place / "run").chmod(0o700)
+    program = place / "shellsession"
+    program.write_text(
+        f"#!/bin/sh\nPYTHONPATH={place}/package:{place}/site exec"
+        f' {place}/python/bin/{Path(sys.executable).resolve().name} -m shellsession "$@"\n'
+    )
+    program.chmod(0o755)
+    site, package = Path(pytest.__file__).parents[1], Path(client.__file__).parents[3]
+    mounts = ((sys.base_prefix, "python"), (site, "site"), (package, "package"))
+    script = "".join(f"mount --bind {source} {place / target}; " for source, target in mounts)
+    via = ["unshare", "--mount", "sh", "-c", f'{script} exec runuser -u nobody -- "$@"', "-"]
+    if subprocess.run([*via, program, "--version"], capture_output=True, check=False).returncode:
+        pytest.skip("no namespaces here, or no user nobody")
+    with daemon_there(via, str(program), place / "run/socket") as session:
+        assert session.run("X=1; id -un").stdout == "nobody\n"
+        assert not session.run(f"touch {place}/mine").ok
+        assert session.run("echo $X").stdout == "1\n"
+
+
+@only_root
+def test_the_namespaces_of_a_container(place: Path) -> None:
+    words = ["unshare", "--mount", "--pid", "--net", "--uts", "--fork", "--kill-child", "--mount-proc", "sh", "-c"]
+    script = f"mount -t tmpfs -o mode=0700 none {place} && hostname inside && touch {place}/ready && exec sleep 1000"
+    with subprocess.Popen([*words, script], stderr=subprocess.DEVNULL) as container:
+        try:
+
+            def first_process() -> list[int]:
+                return [pid for pid in descendants(container.pid) if os.path.exists(f"/proc/{pid}/root{place}/ready")]
+
+            wait_until(lambda: container.poll() is not None or first_process(), "the container")
+            if container.poll() is not None:
+                pytest.skip("no namespaces here")
+            via = ["nsenter", "--target", str(first_process()[0]), "--mount", "--pid", "--net", "--uts", "--"]
+            with daemon_there(via, PROGRAM, place / "socket") as session:
+                assert session.run("hostname; cat /proc/1/comm").stdout == "inside\nsleep\n"
+                assert session.run(f"test -S {place}/socket").ok
+                assert not (place / "socket").exists()  # here
+        finally:
+            container.kill()
 
 
 SSHD = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
 
 
-@pytest.mark.skipif(SSHD is None or shutil.which("ssh") is None, reason="needs OpenSSH: openssh-server")
-@pytest.mark.skipif(os.getuid() != 0, reason="only root may run an sshd that logs its user in on every system")
-def test_over_a_real_ssh(daemon: Daemon, tmp_path: Path, gate: Gate) -> None:
-    assert SSHD is not None
+@pytest.fixture
+def ssh(tmp_path: Path) -> Iterator[tuple[list[str], int]]:
+    """The words that log in here through an sshd of our own, and its pid."""
+    if SSHD is None or shutil.which("ssh") is None:
+        pytest.skip("needs OpenSSH: openssh-server")
+    if os.getuid() != 0:
+        pytest.skip("only root may run an sshd that logs its user in on every system")
     key, host, log = tmp_path / "key", tmp_path / "host", tmp_path / "log"
     for path in (key, host):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
     Path("/run/sshd").mkdir(exist_ok=True)
-    (tmp_path / "authorized").write_bytes(key.with_suffix(".pub").read_bytes())
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     (tmp_path / "sshd").write_text(
-        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {host}\nAuthorizedKeysFile {tmp_path}/authorized\n"
+        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {host}\nAuthorizedKeysFile {tmp_path}/key.pub\n"
         f"StrictModes no\nUsePAM no\nPermitRootLogin yes\nPidFile none\n",
         encoding="ascii",
     )
-    ssh = ["ssh", "-F", "none", "-p", str(port), "-i", str(key), "-o", "UserKnownHostsFile=/dev/null"]
-    ssh += ["-o", "StrictHostKeyChecking=no", "-o", "LogLevel=ERROR", "-o", "BatchMode=yes", "127.0.0.1"]
+    words = ["ssh", "-F", "none", "-p", str(port), "-i", str(key), "-o", "UserKnownHostsFile=/dev/null"]
+    words += ["-o", "StrictHostKeyChecking=no", "-o", "LogLevel=ERROR", "-o", "BatchMode=yes", "127.0.0.1"]
     with open(log, "wb") as errors:
         server = subprocess.Popen([SSHD, "-D", "-e", "-f", str(tmp_path / "sshd")], stderr=errors)
     try:
         wait_until(lambda: b"listening" in log.read_bytes(), "sshd")
-        session = connect("over-ssh", daemon.socket, via=ssh, remote=PROGRAM)
-        with closing(session), ThreadPoolExecutor(1) as threads:
-            assert session.run("X=kept; echo ${SSH_CONNECTION:+ssh}").stdout == "ssh\n"
-            result = threads.submit(session.run, gate.text)
-            gate.until_begun()
-            (pid,) = bridges()
-            os.kill(pid, signal.SIGKILL)
-            wait_until(lambda: bridges() not in ([], [pid]), "another ssh")
-            gate.open()
-            assert result.result(PATIENCE).stdout == "begun\nended\n"
-            assert session.run("echo $X").stdout == "kept\n"
-            assert gate.count == 1
+        yield words, server.pid
     finally:
         server.terminate()
         server.wait(PATIENCE)
+
+
+def test_over_a_real_ssh(daemon: Daemon, ssh: tuple[list[str], int], gate: Gate) -> None:
+    session = connect("over-ssh", daemon.socket, via=ssh[0], remote=PROGRAM)
+    with closing(session), ThreadPoolExecutor(1) as threads:
+        assert session.run("X=kept; echo ${SSH_CONNECTION:+ssh}").stdout == "ssh\n"
+        result = threads.submit(session.run, gate.text)
+        gate.until_begun()
+        (pid,) = bridges()
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: bridges() not in ([], [pid]), "another ssh")
+        gate.open()
+        assert result.result(PATIENCE).stdout == "begun\nended\n"
+        assert session.run("echo $X").stdout == "kept\n"
+        assert gate.count == 1
+
+
+def test_an_sshd_that_stops_leaves_the_outcome_unknown(
+    daemon: Daemon, ssh: tuple[list[str], int], gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = connect("stops", daemon.socket, via=ssh[0], remote=PROGRAM)
+    with closing(session), ThreadPoolExecutor(1) as threads:
+        result = threads.submit(session.run, gate.text)
+        gate.until_begun()
+        with ExitStack() as all_stopped, monkeypatch.context() as patch:
+            for pid in (ssh[1], *descendants(ssh[1])):
+                all_stopped.enter_context(stopped(pid))
+            for name, value in {"_QUIET": 0.1, "_patience": 0.5, "_REOPEN": 1.0}.items():
+                patch.setattr(client, name, value)
+            with pytest.raises(OutcomeUnknown):
+                result.result(2 * PATIENCE)
+        gate.open()

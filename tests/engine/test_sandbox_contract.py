@@ -31,3 +31,10 @@ def sh(request: pytest.FixtureRequest, place: Path) -> Iterator[Session]:
     else:
         with in_a_loop(lambda: AsyncSession(cwd=place, timeout=20, sandbox=sandbox)) as session:
             yield session
+
+
+def test_a_directory_and_variables_of_one_command(sh: Session) -> None:
+    """Bash saves what they hide, where it can write and nobody else can read."""
+    sh.run("declare -A X=([a]=before)")
+    assert sh.run("echo $PWD $X", cwd="/usr", env={"X": "within"}).stdout == "/usr within\n"
+    assert sh.run("echo ${X[a]}; pwd").stdout == f"before\n{sh.cwd}\n"

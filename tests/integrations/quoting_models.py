@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ SCRIPTED: Final = {
     "openai": (r'model="gpt-6-sol"', "model=quoting_models.openai()"),
     "pydantic-ai": (r'"openai:gpt-6-sol"', "quoting_models.pydantic_ai()"),
     "strands": (r"\bAgent\(", "Agent(model=quoting_models.strands(), "),
+    "inspect": (r'"openai/gpt-6-sol"', "quoting_models.inspect()"),
     "anthropic": (r"((?:Async)?Anthropic)\(\)", r"\1(**quoting_models.anthropic('\1'))"),
 }
 
@@ -84,6 +86,22 @@ def pydantic_ai() -> Any:
         return ModelResponse(parts=[TextPart(answer) if call is None else ToolCallPart("bash", call)])
 
     return FunctionModel(reply)
+
+
+def inspect() -> Any:
+    from inspect_ai.model import ModelOutput, ModelUsage, get_model
+
+    warnings.filterwarnings("ignore", category=DeprecationWarning)  # Inspect's own
+
+    def reply(messages: Any, *_: Any) -> Any:
+        outputs = [one.text.removesuffix("\n") for one in messages if one.role == "tool"]
+        call, answer = next_step(next(one.text for one in messages if one.role == "user"), outputs)
+        name = "mockllm/model"
+        made = ModelOutput.from_content(name, answer) if call is None else ModelOutput.for_tool_call(name, "bash", call)
+        made.usage = ModelUsage()  # otherwise Inspect loads a tokenizer from the network
+        return made
+
+    return get_model("mockllm/model", custom_outputs=reply)
 
 
 def strands() -> Any:

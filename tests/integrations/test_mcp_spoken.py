@@ -7,9 +7,11 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import ordinary
+from daemons import Daemon
 from system import unique_seconds, wait_until, with_argument
 
 _HELLO = {"protocolVersion": "2025-06-18", "clientInfo": {"name": "test", "version": "1"}, "capabilities": {}}
@@ -26,6 +28,28 @@ _MALFORMED = (
     ('{"jsonrpc": "1.0", "id": 17, "result": {}}', None),
     ('{"jsonrpc": "2.0", "id": 18, "error": 5}', None),
 )
+
+
+def test_a_session_elsewhere(daemon: Daemon) -> None:
+    program = str(Path(sys.executable).with_name("shellsession"))
+    env = {**os.environ, "SHELLSESSION_REMOTE": program}
+    words = [program, "mcp", "-s", "far", "--socket", daemon.socket, "--via", "env FROM=there"]
+    call = {"name": "bash", "arguments": {"command": "echo $FROM"}}
+    asked: list[dict[str, Any]] = [
+        {"method": "initialize", "id": 1, "params": _HELLO},
+        {"method": "notifications/initialized"},
+        {"method": "tools/call", "id": 2, "params": call},
+    ]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for message in asked:
+            process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+            process.stdin.flush()
+        *_, answer = (json.loads(process.stdout.readline()) for _ in range(2))
+        process.stdin.close()
+        assert process.wait(20) == 0
+    assert answer["result"]["content"][0]["text"] == "there"
 
 
 def test_a_request_that_the_sdk_cannot_read_is_answered() -> None:

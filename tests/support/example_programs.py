@@ -15,6 +15,7 @@ from documents import TOP
 _DIRECTORY: Final = TOP / "examples"
 _MODULES: Final = {"policy": "tree_sitter_bash"}  # what the extras have that the tests of the core may miss
 _COMMANDS: Final = {"bubblewrap": "bwrap"}
+_READY: Final = {"docker": "docker image inspect shellsession"}  # a program that needs more than to be installed
 _TYPED: Final = {"approve_commands.py": "n\ny\n"}
 _TIME_LIMIT: Final = 50
 
@@ -41,6 +42,10 @@ class Example(NamedTuple):
             pytest.skip(f"the extra {self.extra} is not installed")
         if self.program and shutil.which(_COMMANDS.get(self.program, self.program)) is None:
             pytest.skip(f"{self.program} is not installed")
+        if (look := _READY.get(self.program)) and subprocess.run(
+            look.split(), capture_output=True, check=False
+        ).returncode:
+            pytest.skip(f"`{look}` fails")
 
     def run(self) -> subprocess.CompletedProcess[str]:
         """Run it from the checkout, with the command that its head shows."""

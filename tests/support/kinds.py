@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,9 @@ import pytest
 
 from shellsession import AsyncJob, AsyncSession, Session, aconnect, connect
 from shellsession.signatures import AsyncOutput
+
+# The program behind ``via``, as it is named on a machine where PATH does not have it.
+BRIDGE = str(Path(sys.executable).with_name("shellsession"))
 
 
 class Blocking:
@@ -88,7 +92,7 @@ def in_a_loop(make: Callable[[], Any]) -> Iterator[Session]:
         loop.close()
 
 
-@pytest.fixture(params=["sync", "async", "remote", "async remote"])
+@pytest.fixture(params=["sync", "async", "remote", "async remote", "via"])
 def sh(request: pytest.FixtureRequest, place: Path) -> Iterator[Session]:
     """A session of each kind, with the ``OPTIONS`` of the test's module."""
     options: dict[str, Any] = {"cwd": place, "timeout": 20, **getattr(request.module, "OPTIONS", {})}
@@ -101,7 +105,9 @@ def sh(request: pytest.FixtureRequest, place: Path) -> Iterator[Session]:
     else:
         socket = request.getfixturevalue("daemon").socket
         agent = request.node.name
-        if request.param == "remote":
+        if request.param == "via":
+            options.update(via=["env"], remote=BRIDGE)
+        if request.param in ("remote", "via"):
             with connect(agent, socket, False, **options) as remote:
                 yield cast(Session, remote)
                 remote.close()

@@ -52,9 +52,9 @@ _shellsession() {
     'bridge '*) if [[ $word == -* ]]; then choices='-h --help --socket'; else choices=''; fi ;;
     'stop --socket') choices='' ;;
     'stop '*) if [[ $word == -* ]]; then choices='-h --help --socket'; else choices=''; fi ;;
-    'mcp --socket' | 'mcp --timeout' | 'mcp --patience' | 'mcp --max-chars' | 'mcp -C' | 'mcp --cwd' | 'mcp --env' | 'mcp --write' | 'mcp --hide' | 'mcp --memory' | 'mcp --cpu' | 'mcp --pass-env' | 'mcp --deny' | 'mcp --allow') choices='' ;;
+    'mcp --socket' | 'mcp --via' | 'mcp --timeout' | 'mcp --patience' | 'mcp --max-chars' | 'mcp -C' | 'mcp --cwd' | 'mcp --env' | 'mcp --write' | 'mcp --hide' | 'mcp --memory' | 'mcp --cpu' | 'mcp --pass-env' | 'mcp --deny' | 'mcp --allow') choices='' ;;
     'mcp -s' | 'mcp --session') choices='AGENTS' ;;
-    'mcp '*) if [[ $word == -* ]]; then choices='-h --help --socket -s --session --timeout --patience --max-chars -C --cwd --env --sandbox --write --hide --missing-ok --network --memory --cpu --pass-env --deny --allow --confirm'; else choices=''; fi ;;
+    'mcp '*) if [[ $word == -* ]]; then choices='-h --help --socket --via -s --session --timeout --patience --max-chars -C --cwd --env --sandbox --write --hide --missing-ok --network --memory --cpu --pass-env --deny --allow --confirm'; else choices=''; fi ;;
     'agent --model') choices='' ;;
     'agent '*) if [[ $word == -* ]]; then choices='-h --help --bash --model'; else choices=''; fi ;;
     'completion '*) if [[ $word == -* ]]; then choices='-h --help'; else choices='bash zsh fish'; fi ;;

@@ -199,6 +199,7 @@ complete -c shellsession -n '_shtab_shellsession_using stop' -l socket -xka "(__
 complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a mcp -d 'serve a session'"'"'s verbs to MCP clients over stdio'
 complete -c shellsession -n '_shtab_shellsession_using mcp' -s h -l help -d 'show this help message and exit'
 complete -c shellsession -n '_shtab_shellsession_using mcp' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
+complete -c shellsession -n '_shtab_shellsession_using mcp' -l via -x -d 'a program that leads to the daemon elsewhere, such as '"'"'ssh box'"'"''
 complete -c shellsession -n '_shtab_shellsession_using mcp' -s s -l session -xka "(shellsession ls --names 2>/dev/null)" -d 'use this agent'"'"'s session, held by the daemon'
 complete -c shellsession -n '_shtab_shellsession_using mcp' -l timeout -x -d 'seconds that a command may run if the model names no limit'
 complete -c shellsession -n '_shtab_shellsession_using mcp' -l patience -x -d 'seconds that a call may take'

@@ -145,6 +145,7 @@ _shtab_shellsession_ls_defaults_added=0
 _shtab_shellsession_mcp_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--socket[the daemon\'s socket]:PATH:_files"
+  "--via[a program that leads to the daemon elsewhere, such as \'ssh box\']:WORDS:"
   {-s,--session}"[use this agent\'s session, held by the daemon]:AGENT:_shellsession_agents"
   "--timeout[seconds that a command may run if the model names no limit]:S:"
   "--patience[seconds that a call may take]:S:"

@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Self, Unpack
 
 from ...engine.io.jobs import AsyncJob
-from ...engine.io.loop import LoopPoller, adrive, to_its_end
+from ...engine.io.loop import LoopPoller, adrive, in_thread, to_its_end
 from ...engine.io.threads import Steps
 from ...options import SessionOptions
 from ...signatures import LoopSession, T, awaited, refuse_unknown
@@ -21,7 +22,7 @@ from .exchange import Backend, Cancellation
 from .link import Link
 from .remote import CONNECT_OPTIONS, PreparedRun, Remote, RemoteJob
 from .session import RemoteSession
-from .transport import Transport
+from .transport import Channel, Transport
 
 
 def aconnect(
@@ -94,11 +95,16 @@ class Loop(Backend):
     async def connect(self, transport: Transport, start: bool) -> Link:
         channel = transport.reach() if transport.is_local else None
         if channel is None:  # starting a daemon takes a while, and so does a way to another machine
-            channel = await asyncio.to_thread(transport.connect, start)
+            opened = in_thread(lambda: transport.connect(start))
+            try:
+                channel = await asyncio.wrap_future(opened)
+            except asyncio.CancelledError:
+                opened.add_done_callback(_close_late)
+                raise
         return Link(channel, LoopPoller())
 
     async def blocking(self, call: Callable[[], T]) -> T:
-        return await asyncio.to_thread(call)
+        return await asyncio.wrap_future(in_thread(call))
 
     async def drive(self, steps: Steps[T], poller: Any) -> T:
         return await adrive(steps, poller)
@@ -116,6 +122,11 @@ class Loop(Backend):
 
         cancellation.when_done(on_done)
         await to_its_end(done.wait(), may_hang=True)
+
+
+def _close_late(opened: Future[Channel]) -> None:
+    if opened.exception() is None:
+        opened.result().close()
 
 
 class _Now(Backend):

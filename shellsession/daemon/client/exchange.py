@@ -248,8 +248,9 @@ class Exchange:
         """Send the request over a connection, after its greeting."""
         if not link.hello:
             try:
-                # A request that a daemon may have waits without a limit, as it may be running.
-                yield from link.greet(patient=bool(self.id))
+                # A request that a daemon may have waits without a limit, as it may be running. But nobody here can
+                # look at a daemon elsewhere.
+                yield from link.greet(patient=bool(self.id) and self.transport.is_local)
             except DaemonUnavailable as error:
                 raise self._unreachable(error) from error
         self._check_daemon(link)

@@ -65,6 +65,8 @@ class BridgePipe(Pipe):
 class PipeChannel(SocketChannel):
     """One connection through the pipe. The bridge has checked who listens there."""
 
+    spin = 0.0  # it would take the interpreter from the thread that carries the answer
+
     def __init__(self, ours: socket, place: str) -> None:
         super().__init__(ours)
         self._place = place
@@ -88,9 +90,10 @@ class _Answer:
 class _Bridge(Mux):
     """The client's end of a pipe, and the thread that carries connections through it."""
 
-    def __init__(self, pipe: BridgePipe) -> None:
+    def __init__(self, pipe: BridgePipe, greets_within: float) -> None:
         super().__init__(pipe)
         self.pipe: BridgePipe = pipe
+        self._greets_within = greets_within
         if pipe.errors is not None:
             self.epoll.register(pipe.errors, 1)
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -148,22 +151,21 @@ class _Bridge(Mux):
         self._await_greeting()
         emptied = self._heard = time.monotonic()
         while not self._is_unused(emptied):
-            moved = self.turn(min(_LINGER, _QUIET, _patience) / 2)
+            self.turn(min(_LINGER, _QUIET, _patience) / 2)
             self._take_asked()
             if self.streams or self._answers:
                 emptied = time.monotonic()
-                if not moved:
-                    self._check_life()
+                self._check_life(emptied)
             else:
                 self._heard = time.monotonic()
 
     def _await_greeting(self) -> None:
-        until = time.monotonic() + _GREETING
+        until = time.monotonic() + self._greets_within
         while self._preamble is not None:
             left = until - time.monotonic()
             if left <= 0:
                 raise DaemonUnavailable(
-                    f"{self.pipe} has sent no greeting for {_GREETING:g} s: nothing was run; try it by hand"
+                    f"{self.pipe} has sent no greeting for {self._greets_within:.0f} s: nothing was run; try it by hand"
                 )
             self.turn(left)
 
@@ -173,9 +175,8 @@ class _Bridge(Mux):
             self.ended = time.monotonic() - emptied > _LINGER and not self._asked
             return self.ended
 
-    def _check_life(self) -> None:
+    def _check_life(self, now: float) -> None:
         """Ask a silent daemon for a word. Raises DaemonUnavailable if none has come in time."""
-        now = time.monotonic()
         if now - self._heard <= _QUIET:
             return
         if not self._probe:
@@ -220,7 +221,7 @@ class _Bridge(Mux):
             self._probe = 0
             self.put(frame(frames.CLOSE, number))
 
-    def take(self, data: bytes) -> None:
+    def take(self, data: bytes | memoryview) -> None:
         if self._preamble is None:
             super().take(data)
             return
@@ -266,12 +267,12 @@ class _Bridge(Mux):
             self._answers[-len(self._answers) - 1] = answer, end
         self.close()
         os.close(self._wake)
-        self.pipe.end(self.failure is not None)
         for answer, end in self._answers.values():
             end.close()
             answer.lost = True
             answer.here.set()
         self.greeted.set()
+        self.pipe.end(self.failure is not None)  # last, as it may take a while
 
 
 class _Running:
@@ -347,7 +348,8 @@ class PipeTransport:
             with running.lock:
                 bridge = running.bridges.get(self._key)
                 if bridge is None or bridge.ended:
-                    bridge = running.bridges[self._key] = _Bridge(self._start())
+                    within = until - time.monotonic() if self._key in running.worked else _GREETING
+                    bridge = running.bridges[self._key] = _Bridge(self._start(), within)
             bridge.greeted.wait()
             if bridge.state:
                 running.worked.add(self._key)

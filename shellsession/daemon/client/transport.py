@@ -48,6 +48,8 @@ class ConnectionLost(Exception):
 class Channel(Protocol):
     """One connection: an ordered stream of bytes in each direction. No call blocks. ``str`` names the peer."""
 
+    spin: float  # for so many seconds it pays to poll for an answer before sleeping
+
     def fileno(self) -> int:
         """The descriptor to wait for."""
 
@@ -107,6 +109,10 @@ class SocketChannel:
 
 class UnixChannel(SocketChannel):
     """A connection over a Unix socket."""
+
+    # `true` takes the daemon 0.3 ms. Spinning saves a wake-up: 0.28 ms instead of 0.42 on two cores (on one core it
+    # costs 0.03 ms).
+    spin = 1e-3
 
     def __init__(self, ours: socket, path: str) -> None:
         super().__init__(ours)

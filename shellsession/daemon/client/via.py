@@ -6,11 +6,13 @@ The program is ``via`` with `shellsession bridge` behind it.
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
 from ...errors import DaemonUnavailable, InvalidRequest
+from ..protocol.endpoint import PATIENCE
 from ..protocol.mux import FilePipe
 from .pipe import BridgePipe, PipeTransport
 
@@ -24,8 +26,6 @@ class Program(FilePipe, BridgePipe):
     advice = f"{BridgePipe.advice}, or name the program with remote="
 
     def __init__(self, command: Sequence[str]) -> None:
-        import subprocess
-
         self._place = f"`{' '.join(command)}`"
         try:
             # A session of its own: Ctrl-C at our terminal must not reach it.
@@ -71,9 +71,11 @@ class Program(FilePipe, BridgePipe):
 
     def end(self, failed: bool) -> None:
         self.close()
-        if failed:
-            self.process.kill()  # it may be stopped
-        self.process.wait()
+        try:
+            self.process.wait(0 if failed else PATIENCE)
+        except subprocess.TimeoutExpired:  # it is stopped, or its connection is
+            self.process.kill()
+            self.process.wait()
 
 
 class ViaTransport(PipeTransport):

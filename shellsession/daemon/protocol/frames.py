@@ -36,8 +36,8 @@ _KINDS: Final = range(OPEN, CLOSE + 1)
 LOOK: Final = b"\0"
 FIND: Final = b"\1"
 START: Final = b"\2"
-# Bytes that may be under way in one direction of a stream.
-WINDOW: Final = 1 << 18
+# Bytes that may be under way in one direction of a stream; the receiver may give more room later.
+WINDOW: Final = 1 << 16
 PAYLOAD_MAX: Final = 1 << 16
 
 _MAGIC: Final = b"shellsession-bridge "
@@ -76,7 +76,12 @@ def read_greeting(data: bytes) -> tuple[dict[str, Any], bytes] | None:
 
 
 def frame(kind: int, stream: int, payload: bytes = b"") -> bytes:
-    return _HEADER.pack(kind, stream, len(payload)) + payload
+    return header(kind, stream, len(payload)) + payload
+
+
+def header(kind: int, stream: int, size: int) -> bytes:
+    """The beginning of a frame; so many bytes follow."""
+    return _HEADER.pack(kind, stream, size)
 
 
 def credit(stream: int, size: int) -> bytes:
@@ -84,7 +89,7 @@ def credit(stream: int, size: int) -> bytes:
     return frame(CREDIT, stream, _NUMBER.pack(size))
 
 
-def size_of(payload: bytes) -> int:
+def size_of(payload: bytes | memoryview) -> int:
     """The number of bytes in the payload of a CREDIT. Raises ProtocolError."""
     if len(payload) != _NUMBER.size:
         raise ProtocolError("a frame of credit has no number")
@@ -93,23 +98,36 @@ def size_of(payload: bytes) -> int:
 
 
 class FrameDecoder:
-    """Splits a peer's bytes into frames, however they are cut into pieces."""
+    """Splits a peer's bytes into frames, however they are cut into pieces.
+
+    DATA is passed on as it comes, uncopied: one frame of it may give several.
+    """
 
     def __init__(self) -> None:
-        self._buffer = b""
+        self._buffer = b""  # the beginning of a frame
+        self._stream = self._missing = 0  # bytes that a frame of DATA still lacks, and its stream
 
-    def feed(self, data: bytes) -> list[tuple[int, int, bytes]]:
+    def feed(self, data: bytes | memoryview) -> list[tuple[int, int, memoryview]]:
         """Take the next bytes; the frames (kind, stream, payload) that are complete. Raises ProtocolError."""
-        data = self._buffer + data if self._buffer else data
-        at, frames = 0, []
-        while len(data) - at >= _HEADER.size:
-            kind, stream, size = _HEADER.unpack_from(data, at)
+        view = memoryview(self._buffer + data if self._buffer else data)
+        frames: list[tuple[int, int, memoryview]] = []
+        while True:
+            if self._missing and view:
+                frames.append((DATA, self._stream, view[: self._missing]))
+                view, self._missing = view[self._missing :], max(0, self._missing - len(view))
+            if len(view) < _HEADER.size:
+                break
+            kind, stream, size = _HEADER.unpack_from(view)
             if kind not in _KINDS or size > PAYLOAD_MAX:
                 raise ProtocolError("the other end of the pipe sent something that is no frame")
-            end = at + _HEADER.size + size
-            if end > len(data):
+            rest = view[_HEADER.size :]
+            if kind == DATA:
+                self._stream, self._missing = stream, size
+            elif size > len(rest):
                 break
-            frames.append((kind, stream, data[at + _HEADER.size : end]))
-            at = end
-        self._buffer = data[at:]
+            else:
+                frames.append((kind, stream, rest[:size]))
+                rest = rest[size:]
+            view = rest
+        self._buffer = bytes(view)
         return frames

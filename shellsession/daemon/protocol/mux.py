@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 import select
+import time
 from collections import deque
 
 from ...errors import ProtocolError
 from . import frames
-from .frames import PAYLOAD_MAX, WINDOW, FrameDecoder, credit, frame, size_of
+from .frames import PAYLOAD_MAX, WINDOW, FrameDecoder, credit, frame, header, size_of
 
 TYPE_CHECKING = False
 
@@ -28,7 +29,12 @@ else:
 # Bytes waiting for the pipe at which no more are read from the streams.
 _FULL: Final = 1 << 17
 _PIECES: Final = 16  # of one writev(2)
-_CREDIT_AT: Final = WINDOW // 4
+# While half a window takes longer than this, the way is long: then more may be under way. On a short way that would
+# only be a queue in front of the other streams.
+_LONG_WAY: Final = 2e-3
+_WINDOW_MAX: Final = 1 << 18
+_READ_MAX: Final = 1 << 18
+_NOTHING: Final = memoryview(b"")
 _SENT_AT_ONCE: Final = 0x40 | 0x4000  # MSG_DONTWAIT, MSG_NOSIGNAL: <sys/socket.h>
 _NOT_NOW: Final = 0x40
 
@@ -43,8 +49,8 @@ class Pipe(Protocol):
     source: int | None  # readable when ``receive`` has something; None: its owner calls ``turn`` then
     sink: int | None  # writable when ``send`` has room again; None: ``source`` is readable instead
 
-    def receive(self) -> bytes:
-        """The next bytes; b"" when the other end has closed the pipe. Raises OSError."""
+    def receive(self) -> bytes | memoryview:
+        """The next bytes, valid until the next call; none when the other end has closed the pipe. Raises OSError."""
 
     def send(self, pieces: Sequence[bytes]) -> int:
         """Send the first bytes of the pieces, and return how many. Raises OSError."""
@@ -57,11 +63,12 @@ class FilePipe:
         self.source: int | None = source
         self.sink: int | None = sink
         self._ends = source, sink
+        self._room = memoryview(bytearray(_READ_MAX))  # for what is read
         for fd in self._ends:
             os.set_blocking(fd, False)
 
-    def receive(self) -> bytes:
-        return os.read(self._ends[0], PAYLOAD_MAX)
+    def receive(self) -> memoryview:
+        return self._room[: os.readv(self._ends[0], [self._room])]
 
     def send(self, pieces: Sequence[bytes]) -> int:
         return os.writev(self._ends[1], pieces)
@@ -70,12 +77,13 @@ class FilePipe:
 class Stream:
     """One connection in the pipe, and its local socket."""
 
-    __slots__ = ("credit", "end", "ended", "mask", "number", "room", "taken", "unsent")
+    __slots__ = ("credit", "end", "ended", "granted", "mask", "number", "room", "unsent", "window")
 
     def __init__(self, number: int, end: socket) -> None:
         self.number, self.end = number, end
         self.credit = self.room = WINDOW  # bytes that we may send, and that the peer may
-        self.taken = 0  # bytes that the socket took since our last CREDIT
+        self.window = WINDOW  # bytes that the peer may have sent and the socket not taken
+        self.granted = 0.0  # when the peer got its last room
         self.unsent = bytearray()  # bytes for the socket
         self.ended = False  # the peer has closed it: close the socket once that has all bytes
         self.mask = 0  # the events that the epoll waits for
@@ -117,10 +125,10 @@ class Mux:
         self.streams[number] = self._of_end[end.fileno()] = stream
         self._watch(stream)
 
-    def put(self, data: bytes) -> None:
+    def put(self, *pieces: bytes) -> None:
         """Send a frame as soon as the pipe has room."""
-        self._out.append(data)
-        self._unsent += len(data)
+        self._out.extend(pieces)
+        self._unsent += sum(map(len, pieces))
 
     def _watch(self, stream: Stream) -> None:
         """Wait for what the stream can use now. With no event at all, epoll would still report a hang-up."""
@@ -158,11 +166,10 @@ class Mux:
 
     # -- one turn
 
-    def turn(self, timeout: float | None) -> bool:
-        """Wait for something to do, and do it. False if the time was up first. Raises PipeEnded, ProtocolError."""
+    def turn(self, timeout: float | None) -> None:
+        """Wait for something to do, and do it. Raises PipeEnded, ProtocolError."""
         self._flush()
-        events = self.epoll.poll(timeout)
-        for fd, event in events:
+        for fd, event in self.epoll.poll(timeout):
             if fd == self.pipe.source:
                 self.receive()
             elif fd == self.pipe.sink:
@@ -172,13 +179,12 @@ class Mux:
             else:
                 self._serve(stream, event)
         self._flush()
-        return bool(events)
 
     def other(self, fd: int) -> None:
         """A descriptor is ready that ``epoll`` got from a subclass."""
 
     def _serve(self, stream: Stream, event: int) -> None:
-        if event & select.EPOLLOUT and not self._feed(stream):
+        if event & select.EPOLLOUT and not self._feed(stream, _NOTHING):
             return
         if not event & ~select.EPOLLOUT or not stream.credit or stream.ended:
             return
@@ -196,31 +202,44 @@ class Mux:
             self._close(stream)
             return
         stream.credit -= len(data)
-        self.put(frame(frames.DATA, stream.number, data))
+        self.put(header(frames.DATA, stream.number, len(data)), data)
         if not stream.credit:
             self._watch(stream)
 
-    def _feed(self, stream: Stream) -> bool:
-        """Write to the local socket what it takes. False if the stream has ended with that."""
+    def _feed(self, stream: Stream, data: memoryview) -> bool:
+        """Write to the local socket what it takes of what was kept and of the data. False if the stream has ended."""
+        unsent = stream.unsent
+        if unsent:
+            unsent += data
         try:
-            with memoryview(stream.unsent) as unsent:
-                size = stream.end.send(unsent, _SENT_AT_ONCE)
+            with memoryview(unsent or data) as ready:
+                size = stream.end.send(ready, _SENT_AT_ONCE)
         except BlockingIOError:
             size = 0
         except OSError:  # its user has closed it
             self._close(stream)
             return False
-        del stream.unsent[:size]
-        if stream.ended and not stream.unsent:
+        if unsent:
+            del unsent[:size]
+        else:
+            unsent += data[size:]
+        if stream.ended and not unsent:
             self._drop(stream)
             return False
-        stream.taken += size
-        if stream.taken >= _CREDIT_AT and not stream.ended:
-            stream.room += stream.taken
-            self.put(credit(stream.number, stream.taken))
-            stream.taken = 0
+        if not stream.ended and stream.window - stream.room - len(unsent) >= stream.window // 2:
+            self._grant(stream)
         self._watch(stream)
         return True
+
+    def _grant(self, stream: Stream) -> None:
+        """Give the peer room for what the socket has taken."""
+        now = time.monotonic()
+        stream.window = WINDOW if now - stream.granted < _LONG_WAY else _WINDOW_MAX
+        stream.granted = now
+        size = stream.window - stream.room - len(stream.unsent)
+        if size > 0:
+            stream.room += size
+            self.put(credit(stream.number, size))
 
     def receive(self) -> None:
         """Take the next bytes of the pipe. Raises PipeEnded, ProtocolError."""
@@ -234,14 +253,14 @@ class Mux:
             raise PipeEnded
         self.take(data)
 
-    def take(self, data: bytes) -> None:
+    def take(self, data: bytes | memoryview) -> None:
         """Take bytes that came over the pipe. Raises ProtocolError."""
         for kind, number, payload in self._decoder.feed(data):
             if kind == frames.OPEN:
-                self.opening(number, payload)
+                self.opening(number, bytes(payload))
                 continue
             if kind in (frames.OPENED, frames.REFUSED):
-                self.answered(number, payload if kind == frames.REFUSED else None)
+                self.answered(number, bytes(payload) if kind == frames.REFUSED else None)
                 continue
             if kind == frames.DATA:
                 self.heard(number)
@@ -251,8 +270,7 @@ class Mux:
                 stream.room -= len(payload)
                 if stream.room < 0 or stream.ended:
                     raise ProtocolError("the other end of the pipe sent more than there was room for")
-                stream.unsent += payload
-                self._feed(stream)
+                self._feed(stream, payload)
             elif kind == frames.CREDIT:
                 stream.credit += size_of(payload)
                 self._watch(stream)

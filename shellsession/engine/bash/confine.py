@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from typing import Final
 
 from ...errors import InvalidRequest, SandboxUnavailable
-from ...sandbox import Facts, Sandbox, is_within
+from ...sandbox import SCRATCH, Facts, Sandbox, is_within
 from ..io.directories import homes
 from ..kernel import proc
 from . import cgroups
@@ -55,6 +55,7 @@ def sandbox_facts(sandbox: Sandbox, bash: str, cwd: str, slot: Slot) -> Facts:
     hidden += {os.path.realpath(one) for one in homes() if os.path.isdir(one)} - {home}
     unreadable = os.path.join(directory, "hidden")
     os.close(os.open(unreadable, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0))
+    os.makedirs(os.path.join(directory, SCRATCH), 0o700, exist_ok=True)
     resolver = os.path.realpath(_RESOLVER)
     return Facts(
         root,

@@ -20,6 +20,7 @@ from typing import Final, Literal
 from ptyprocess import PtyProcess
 
 from ...errors import FORKED, SandboxUnavailable, SessionClosed, ShellUnavailable
+from ...sandbox import SCRATCH
 from ..io.control_socket import ControlSocket
 from ..io.streams import CHUNK, MANY_READS, Keyboard, Stream, Streams, get_modes, set_size, slave_path
 from ..kernel import activity, proc
@@ -245,6 +246,15 @@ class Shell:
     def cwd(self) -> str:
         """Bash's working directory at the last mark."""
         return self._cwd_text
+
+    def scratch_file(self, name: str) -> bytes:
+        """The path of a file to which bash itself can write. Raises LimitReached.
+
+        In a sandbox it is in memory that only the sandbox sees, so ``files.remove`` does nothing then.
+        """
+        if self.launch.is_sandboxed:
+            return os.fsencode(os.path.join(os.path.realpath(self.slot.directory), SCRATCH, name))
+        return self.files.write(name, b"")
 
     def can_redirect(self) -> bool:
         """Can bash still redirect a command? Not after `ulimit -n 3`, for example."""

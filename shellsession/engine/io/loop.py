@@ -2,7 +2,7 @@
 
 ``LoopPoller`` and ``adrive`` run steps in a task. ``LoopDrainer`` reads the output of background jobs, ``LoopWaiter``
 lets a task wait for a call that another task is in, and ``LoopAlarm`` is a timer. ``to_its_end`` awaits a cleanup even
-if its task is cancelled.
+if its task is cancelled; ``in_thread`` calls what blocks.
 
 Asyncio is imported only inside functions: a host without it does not pay for it.
 """
@@ -23,6 +23,7 @@ from .threads import SOON, Poller, Ready, Steps, T, Wait
 
 if TYPE_CHECKING:
     import asyncio
+    from concurrent.futures import Future
 
 
 # A loop spins in at most so many waits in a row, and then blocks in one. After a spin in vain it blocks in so many
@@ -291,6 +292,24 @@ async def to_its_end(work: Coroutine[Any, Any, T], may_hang: bool = False) -> T:
     with suppress(BaseException):  # else asyncio logs that nobody has retrieved the exception
         task.result()
     raise cancellation
+
+
+def in_thread(call: Callable[[], T]) -> Future[T]:
+    """Call a function in a thread of its own: the end of a loop would wait for those of its executor."""
+    import threading
+    from concurrent.futures import Future
+
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()  # from now on nobody can cancel it
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="shellsession-connect", daemon=True).start()
+    return future
 
 
 _TASKS: set[asyncio.Task[object]] = set()  # asyncio itself refers to its tasks weakly

@@ -41,7 +41,7 @@ def enter(core: Core, shell: Shell, request: Request) -> Steps[Left]:
     """Set the directory and the variables of the request. ``core.scope`` becomes the text that restores them."""
     variables = {name.encode(): value.encode("utf-8", "surrogateescape") for name, value in (request.env or {}).items()}
     names = b" ".join((*(_OF_CD if request.cwd is not None else ()), *variables))
-    saved = quote(shell.files.write(_SAVED, b""))
+    saved = quote(shell.scratch_file(_SAVED))
     # The first mark also has bash's current directory.
     left = yield from _do(shell, b"! \\builtin declare -p %b >|%b 2>/dev/null" % (names, saved))
     if left.mark is None or left.fault:

@@ -1,0 +1,195 @@
+"""Inspect AI: a sandbox whose commands run in sessions of any kind (extra ``inspect``).
+
+``sandbox="shellsession"`` is this machine; ``register`` names any other place. Inspect finds the first by an entry
+point, without an import.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from secrets import token_hex
+from typing import Any, Final
+
+from ..errors import DaemonUnavailable, ShellUnavailable
+from ..models import Limits, Result
+from .extras import missing
+from .harness import Connect, Place, local
+
+try:
+    from inspect_ai.util import (
+        ExecResult,
+        OutputLimitExceededError,
+        SandboxEnvironment,
+        SandboxEnvironmentLimits,
+        SandboxUnavailableError,
+        SandboxUserUnsupportedError,
+        sandboxenv,
+    )
+except ImportError as error:
+    raise missing("inspect", error) from error
+
+_log: Final = logging.getLogger(__name__)
+# Runs a command as another user. Its path is fixed, as a PATH of the sandbox may lead to anything.
+_RUNUSER: Final = "/usr/sbin/runuser"
+
+
+@sandboxenv(name="shellsession")
+class Sandbox(SandboxEnvironment):
+    """Inspect's sandbox: a directory, and sessions for the commands that run there.
+
+    Each command runs in a subshell of a session, so commands do not change each other's state.
+    """
+
+    _connect: Connect = staticmethod(local)
+    _kept: str | None = None  # a directory that was not made for a sample
+
+    def __init__(self, place: Place, directory: str, uid: str, user: str, can_switch: bool) -> None:
+        super().__init__()
+        self._place, self._directory = place, directory
+        self._names, self._can_switch = (uid, user), can_switch
+
+    @classmethod
+    async def sample_init(cls, task_name: str, config: Any, metadata: dict[str, str]) -> dict[str, SandboxEnvironment]:
+        """Open a session, and make the directory of the sample."""
+        of_sample = f"inspect-{token_hex(4)}"
+        place = Place(lambda name: cls._connect(f"{of_sample}-{name}"))
+        make = "mktemp -d -t inspect-XXXXXXXX" if cls._kept is None else f"cd -- {shlex.quote(cls._kept)} && pwd"
+        switch = f"[[ $EUID = 0 && -x {_RUNUSER} ]] && echo yes || echo"
+        command = f'{make} && echo "$EUID" && {{ id -un 2>/dev/null || echo; }} && {{ {switch}; }}'
+        try:
+            with _reachable():
+                result = await place.run(command, check=True)
+        except BaseException:
+            await place.close()
+            raise
+        directory, uid, user, can_switch = result.stdout.split("\n")[:4]
+        return {"default": cls(place, directory, uid, user, bool(can_switch))}
+
+    @classmethod
+    async def sample_cleanup(
+        cls, task_name: str, config: Any, environments: dict[str, SandboxEnvironment], interrupted: bool
+    ) -> None:
+        """End all commands of the sample, and remove the directory that was made for it."""
+        for environment in environments.values():
+            await environment.as_type(Sandbox)._end()
+
+    async def _end(self) -> None:
+        await self._place.close()
+        if self._kept is None:
+            try:
+                result = await self._place.execute(
+                    ["rm", "-rf", "--", self._directory]
+                )  # in a new one: nothing else runs
+                if not result.ok:
+                    _log.warning("the directory %s of a sample could not be removed: %s", self._directory, result)
+            finally:
+                await self._place.close()
+
+    async def exec(
+        self,
+        cmd: list[str],
+        input: str | bytes | None = None,
+        cwd: str | None = None,
+        env: dict[str, str] | None = None,
+        user: str | None = None,
+        timeout: int | None = None,
+        timeout_retry: bool = True,
+        concurrency: bool = True,
+    ) -> ExecResult[str]:
+        """Run a command. A time limit ends all that it started. Nothing is run twice, so ``timeout_retry`` is unused.
+
+        Raises TimeoutError, PermissionError, OutputLimitExceededError, SandboxUserUnsupportedError and
+        SandboxUnavailableError as Inspect defines them.
+        """
+        _refuse_nul(*cmd)
+        words, place = [*self._switch(user), *cmd], self._path(cwd or "")
+        limits = Limits(max_output=SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE)
+        options = {"stdin": input, "timeout": timeout, "merge_stderr": False, "limits": limits}
+        with _reachable():
+            result = await self._place.execute(words, place, env, **options)
+        return _completed(cmd, result)
+
+    def _switch(self, user: str | None) -> list[str]:
+        """Return the words that run a command as that user."""
+        if user is None or user in self._names:
+            return []
+        if not self._can_switch:
+            raise SandboxUserUnsupportedError(
+                f"commands run as user {self._names[1] or self._names[0]} here, not as {user!r}:"
+                f" only root can change that, with {_RUNUSER}"
+            )
+        return [_RUNUSER, "-u", user, "--"]
+
+    def _path(self, path: str) -> str:
+        _refuse_nul(path)
+        return os.path.join(self._directory, path)
+
+    async def read_file(self, file: str, text: bool = True) -> Any:
+        """Return the content of a file, as text or bytes. Raises as ``open`` does, and OutputLimitExceededError."""
+        limit = SandboxEnvironmentLimits.MAX_READ_FILE_SIZE
+        try:
+            with _reachable():
+                data = await self._place.read_file(self._path(file), limit)
+        except OSError as error:
+            if error.errno == errno.EFBIG:
+                raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_READ_FILE_SIZE_STR, None) from error
+            raise
+        return data.decode() if text else data
+
+    async def write_file(self, file: str, contents: str | bytes) -> None:
+        """Write a file, and make the directories above it. Raises as ``open`` does."""
+        data = contents.encode() if isinstance(contents, str) else contents
+        with _reachable():
+            await self._place.write_file(self._path(file), data)
+
+    def default_polling_interval(self) -> float:
+        """How many seconds Inspect's own services wait between two looks at the sandbox."""
+        return 0.2
+
+
+def register(name: str, connect: Connect, directory: str | None = None) -> str:
+    """Make ``sandbox=name`` a sandbox of sessions that ``connect`` returns. Returns the name.
+
+    ``directory``: where the commands start, and what relative paths are relative to (default: a new, temporary
+    directory for each sample).
+    """
+    members = {"_connect": staticmethod(connect), "_kept": directory, "__doc__": Sandbox.__doc__}
+    sandboxenv(name=name)(type("Sandbox", (Sandbox,), members))
+    return name
+
+
+@contextmanager
+def _reachable() -> Iterator[None]:
+    """The block in which an error of the way to bash is one of Inspect's."""
+    try:
+        yield
+    except (DaemonUnavailable, ShellUnavailable) as error:
+        raise SandboxUnavailableError(str(error)) from error
+
+
+def _refuse_nul(*texts: str) -> None:
+    """Raise the one ValueError that Inspect shows to the model, which can correct the call."""
+    if any("\0" in text for text in texts):
+        raise ValueError("embedded null byte")
+
+
+def _completed(cmd: list[str], result: Result) -> ExecResult[str]:
+    """Return what Inspect gets of a result, or raise what it says."""
+    if result.outcome in ("timed_out", "idle"):
+        error = TimeoutError(f"{cmd!r:.200}: {result.reason}")
+        error.truncated_output = result.stdout + result.stderr  # type: ignore[attr-defined]  # Inspect looks for it
+        raise error
+    if result.exit_code is None or not result.state_kept:
+        raise SandboxUnavailableError(f"{cmd!r:.200}: {result.reason}")
+    if result.stdout_omitted or result.stderr_omitted:
+        raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE_STR, result.stdout + result.stderr)
+    denied = rf"(exec: |failed to execute ){re.escape(cmd[0])}: .*{os.strerror(errno.EACCES)}$"
+    if result.exit_code == 126 and re.search(denied, result.stderr.rstrip()):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), cmd[0])
+    return ExecResult(result.exit_code == 0, result.exit_code, result.stdout, result.stderr)

@@ -1,0 +1,211 @@
+"""Our sandbox for Inspect AI: Inspect's own checks of a sandbox, an evaluation, and what these do not look at."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import shutil
+import signal
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import pytest
+from connects import connect  # noqa: F401 - a fixture
+from daemons import Daemon
+from inspect_ai import Task, eval
+from inspect_ai.dataset import Sample
+from inspect_ai.model import ModelOutput, ModelUsage, get_model
+from inspect_ai.solver import generate, use_tools
+from inspect_ai.tool import bash
+from inspect_ai.util import SandboxUnavailableError, SandboxUserUnsupportedError
+from inspect_ai.util._sandbox import self_check
+from inspect_ai.util._sandbox.registry import registry_find_sandboxenv
+from sandboxes import run_as
+from system import is_alive, unique_seconds, until, wait_until, with_argument
+
+from shellsession import AsyncSession, DaemonUnavailable, Sandbox as Limit, aconnect
+from shellsession.integrations import harness
+from shellsession.integrations.harness import Connect
+from shellsession.integrations.inspect_ai import Sandbox, register
+
+# Nothing is closed to root, so these run as an ordinary user.
+_CLOSED: Final = {name for name in self_check.__all__ if "not_allowed" in name or "without_permissions" in name}
+_OTHERS: Final = sorted(set(self_check.__all__) - _CLOSED)
+
+
+@asynccontextmanager
+async def sample(kind: str = "shellsession") -> AsyncIterator[Any]:
+    """The sandbox of a sample. Inspect's checks give it 2 seconds, and wait for 5 seconds: both take a tenth here."""
+    environment = registry_find_sandboxenv(kind)
+    environments = await environment.sample_init("a task", None, {})
+    made = environments["default"]
+    execute = made.exec
+    made.exec = lambda cmd, timeout=None, **options: execute(cmd, timeout=0.2 if timeout == 2 else timeout, **options)
+    try:
+        yield made
+    finally:
+        await environment.sample_cleanup("a task", None, environments, False)
+
+
+async def checked(name: str, kind: str = "shellsession") -> None:
+    async with sample(kind) as environment:
+        await getattr(self_check, name)(environment)
+
+
+async def no_sleep(_: float) -> None:
+    """Our time limits have ended all when they raise, so there is nothing to wait for."""
+
+
+@pytest.mark.parametrize("name", _OTHERS)
+def test_a_check_of_inspect(name: str, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    if name == "test_exec_as_user" and (os.getuid() != 0 or shutil.which("adduser") is None):
+        pytest.skip("only root can make a user")
+    monkeypatch.setattr(anyio, "sleep", no_sleep)
+    asyncio.run(checked(name, register("checked", connect)))
+
+
+@pytest.mark.parametrize("name", sorted(_CLOSED))
+def test_a_check_of_inspect_about_permissions(name: str) -> None:
+    run_as("an ordinary user", lambda: asyncio.run(checked(name)))
+
+
+def script(calls: Sequence[dict[str, str]]) -> Any:
+    """A model that makes these calls of the tool ``bash``, and is done."""
+    name = "mockllm/model"
+    outputs = [ModelOutput.for_tool_call(name, "bash", call) for call in calls]
+    outputs.append(ModelOutput.from_content(name, "done"))
+    for output in outputs:
+        output.usage = ModelUsage()  # otherwise Inspect loads a tokenizer from the network
+    return get_model(name, custom_outputs=outputs)
+
+
+@pytest.mark.filterwarnings("ignore")  # of Inspect's own code
+def test_an_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    seconds = unique_seconds()
+    commands = ["cat given made; pwd", f"sleep {seconds}", "echo a\0b", f"sleep {seconds} >/dev/null 2>&1 & exit 3"]
+    task = Task(
+        dataset=[Sample(input="go", files={"given": "one\n"}, setup="echo two >made")],
+        solver=[use_tools(bash(timeout=1)), generate()],
+        sandbox="shellsession",
+    )
+    model = script([{"command": command} for command in commands])
+    (log,) = eval(task, model=model, log_dir=str(tmp_path / "logs"), display="none")
+    assert log.status == "success", log.error
+    said = [(one.text, one.error and one.error.type) for one in log.samples[0].messages if one.role == "tool"]
+    place = said[0][0].split("\n")[2]
+    assert said == [(f"one\ntwo\n{place}\n", None), ("", "timeout"), ("", "parsing"), ("", None)]
+    assert Path(place).parent == tmp_path
+    assert not Path(place).exists()
+    assert not with_argument(seconds)
+
+
+def test_commands_run_side_by_side_and_leave_no_state(connect: Connect, place: Path) -> None:  # noqa: F811
+    async def main() -> None:
+        async with sample(register("pair", connect, str(place))) as environment:
+            os.mkfifo(place / "fifo")
+            both = [environment.exec(["sh", "-c", command]) for command in ("cat fifo", "echo x >fifo")]
+            assert all(one.success for one in await asyncio.gather(*both))
+            await environment.exec(["cd", "/"])
+            assert (await environment.exec(["pwd"])).stdout == f"{place}\n"
+
+    asyncio.run(main())
+    assert place.exists()  # it was not made for the sample
+
+
+def test_cancelling_ends_the_command(connect: Connect, started: Path) -> None:  # noqa: F811
+    async def main() -> None:
+        async with sample(register("cancelled", connect)) as environment:
+            seconds = unique_seconds()
+            async with anyio.create_task_group() as group:
+                group.start_soon(environment.exec, ["sh", "-c", f"echo >{started}; sleep {seconds}"])
+                await asyncio.to_thread(started.read_text)
+                group.cancel_scope.cancel()
+            await until(lambda: not with_argument(seconds))
+            assert (await environment.exec(["echo", "on"])).stdout == "on\n"
+
+    asyncio.run(main())
+
+
+def test_a_named_pipe_is_not_read_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(harness, "_PATIENCE", 0.2)
+
+    async def main() -> None:
+        async with sample() as environment:
+            await environment.exec(["mkfifo", "pipe"])
+            with pytest.raises(TimeoutError, match="pipe"):
+                await environment.read_file("pipe")
+
+    asyncio.run(main())
+
+
+def test_what_is_unavailable_is_an_error_of_inspect() -> None:
+    async def main() -> None:
+        async with sample() as environment:
+            with pytest.raises(SandboxUnavailableError, match="SIGKILL"):
+                await environment.exec(["sh", "-c", "kill -9 $PPID; sleep 9"])
+            assert (await environment.exec(["echo", "on"])).stdout == "on\n"
+            idle = int((await environment.exec(["sh", "-c", "echo $PPID"])).stdout)
+            os.kill(idle, signal.SIGKILL)
+            await until(lambda: not is_alive(idle))
+            assert (await environment.exec(["echo", "on"])).stdout == "on\n"  # nothing had run: it is run in a new one
+            assert (await environment.exec(["pwd"], cwd="none")).stderr.endswith("none: No such file or directory\n")
+
+    asyncio.run(main())
+
+    async def nowhere(name: str) -> AsyncSession:
+        raise DaemonUnavailable("there is no daemon")
+
+    with pytest.raises(SandboxUnavailableError, match="there is no daemon"):
+        asyncio.run(checked("test_exec_output", register("nowhere", nowhere)))
+
+
+def test_all_sessions_of_a_sample_are_at_one_place(daemon: Daemon) -> None:
+    """In a cluster the next name may belong to another machine."""
+    names = list[str]()
+
+    def once(name: str) -> Any:
+        names.append(name)
+        return aconnect(f"one-{name}", daemon.socket, False)
+
+    async def main() -> None:
+        async with sample(register("one", once)) as environment:
+            await asyncio.gather(environment.exec(["true"]), environment.exec(["true"]))
+
+    asyncio.run(main())
+    (first,) = names
+    for agent in (f"one-{first}", f"one-{first.removesuffix('1')}2"):
+        wait_until(functools.partial(daemon.logged, agent), "the log of its commands")
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+def test_sessions_may_be_confined(place: Path) -> None:
+    async def main() -> None:
+        confined = Limit(write=[str(place)])
+        async with sample(register("confined", lambda name: AsyncSession(sandbox=confined), str(place))) as environment:
+            await environment.write_file("below/file", "text")
+            found = await environment.exec(
+                ["sh", "-c", "cat file; echo $ONE; echo >/etc/x"], cwd="below", env={"ONE": "1"}
+            )
+            assert (found.stdout, found.returncode) == ("text1\n", 2)
+            assert "Read-only" in found.stderr
+
+    asyncio.run(main())
+
+
+def test_an_ordinary_user_cannot_become_another() -> None:
+    async def main() -> None:
+        async with sample() as environment:
+            with pytest.raises(SandboxUserUnsupportedError, match="'root': only root can change that"):
+                await environment.exec(["id"], user="root")
+            assert (await environment.exec(["id", "-u"], user=str(os.getuid()))).success
+
+    run_as("an ordinary user", lambda: asyncio.run(main()))
+
+
+def test_the_base_class_is_what_inspect_finds_by_name() -> None:
+    assert registry_find_sandboxenv("shellsession") is Sandbox
