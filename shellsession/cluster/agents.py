@@ -204,8 +204,9 @@ class _RayAgents(Generic[S]):
 
         ``per_node``: how many agents a node may have. ``resources``: only nodes with these Ray resources get agents
         (default: every node with a CPU). ``name``: drivers that use the same name share the agents. ``lifetime``: "job"
-        ends all sessions with the Ray job that made them; "detached" keeps them until ``close()``. ``lease``: seconds
-        after which a node that is cut off ends its sessions; its agents are placed anew after that.
+        ends all sessions with the first of these drivers, when it ends or drops its RayAgents; "detached" keeps them
+        until ``close()``. ``lease``: seconds after which a node that is cut off ends its sessions; its agents are
+        placed anew after that.
 
         The options about the cluster are those of the first driver. Raises InvalidRequest.
         """

@@ -220,9 +220,8 @@ class Relay:
                 continue
             if not wanted:
                 break
-            with suppress(ShellSessionError):
-                if not self._is_free():
-                    admin.renew(self._socket, asked)
+            with suppress(ShellSessionError):  # often there is no daemon yet
+                admin.renew(self._socket, asked)
         self._stop()
         ray.kill(self._me)  # so that Ray does not restart it
 
