@@ -52,7 +52,7 @@ class Directory:
         self._name, self._max_sessions, self._per_node = name, max_sessions, per_node
         self._resources, self._lease, self._serve = resources, lease, serve
         self._nodes: dict[str, _Node] = {}
-        self._asked: set[str] = set()  # the nodes that have asked for their lease
+        self._asked: dict[str, str] = {}  # the process of each node's relay that has asked for the lease
         self._lost: dict[str, float] = {}  # when the lease of an agent's lost daemon is over
         self._back: dict[str, float] = {}  # when a lost node may be used again: then its old relay is surely gone
         self._looked = float("-inf")
@@ -63,10 +63,10 @@ class Directory:
             self._restarted = ray.get_runtime_context().was_current_actor_reconstructed
         self._unknown_until = time.monotonic() + lease if self._restarted else 0.0
 
-    async def hold(self, name: str) -> bool:
+    async def hold(self, name: str, process: str) -> bool:
         """Answer a relay that asks for its lease, after a third of that. False: the node is not wanted any more.
 
-        The first answer comes at once: after a restart the lease may end soon.
+        The first answer to a process comes at once: after a restart of either actor, the lease may end soon.
         """
         if (node := self._nodes.get(name)) is not None:
             node.asked = time.monotonic()
@@ -74,10 +74,10 @@ class Directory:
             return False
         elif self._restarted:
             self._unknown_until = time.monotonic() + self._lease
-        if name in self._asked:
+        if self._asked.get(name) == process:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._closing.wait(), self._lease / 3)
-        self._asked.add(name)
+        self._asked[name] = process
         return not self._closing.is_set()
 
     async def place(self, agents: Sequence[str]) -> list[tuple[str, str, Any]] | Exception:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import secrets
 import threading
 import time
 from collections import deque
@@ -208,11 +209,11 @@ class Relay:
 
         The lease counts from before the question, so the directory knows when it is over at the latest.
         """
-        pause = threading.Event()
+        pause, process = threading.Event(), secrets.token_hex(8)
         while True:
             asked = time.clock_gettime(time.CLOCK_BOOTTIME)
             try:
-                wanted = self._directory.hold.remote(self._node).future().result()  # `ray.get` warns here
+                wanted = self._directory.hold.remote(self._node, process).future().result()  # `ray.get` warns
             except ActorDiedError:  # for good: Ray restarts one that only crashed
                 wanted = False
             except RayError:

@@ -142,6 +142,14 @@ def test_a_killed_relay_costs_nothing(agents: RayAgents, gate: Gate, pool: Threa
     assert agents.run("a", "echo $X").stdout == "kept\n"
 
 
+def test_a_relay_that_is_killed_again_and_again_costs_nothing(agents: RayAgents) -> None:
+    agents.run("a", "X=kept")
+    until = time.monotonic() + LEASE + 2
+    while time.monotonic() < until:
+        os.kill(about(agents, "a")["relay"], signal.SIGKILL)
+        assert agents.run("a", "sleep 1; echo $X").stdout == "kept\n"
+
+
 def test_a_killed_directory_is_made_again(agents: RayAgents) -> None:
     agents.run("a", "X=kept")
     node = node_of(agents, "a").name
@@ -160,7 +168,7 @@ def test_a_new_directory_renews_leases_at_once(cluster: Any) -> None:
         before = actors("Directory")
         os.kill(min(before), signal.SIGKILL)
         wait_until(lambda: actors("Directory") - before, "another directory")
-        assert ray.get(agents._cluster.directory.hold.remote("a node"), timeout=20)
+        assert ray.get(agents._cluster.directory.hold.remote("a node", "a relay"), timeout=20)
 
 
 def test_a_new_directory_asks_a_relay_that_failed_again(agents: RayAgents) -> None:
@@ -213,7 +221,7 @@ def test_a_lost_node_is_reported_once(agents: RayAgents, gate: Gate, pool: Threa
     assert agents.run(other, "echo $X").stdout == f"{other[1]}\n"
     assert agents.run(idle, 'echo "[$X]"; ls never').stdout == "[]\n"
     assert node_of(agents, idle).name != first
-    assert not ray.get(agents._cluster.directory.hold.remote(first))
+    assert not ray.get(agents._cluster.directory.hold.remote(first, "a relay"))
     assert gate.count == 1
     wait_until(lambda: all(map(is_gone, left)), "the end of the lost node's daemon")
     add_node(cluster)
