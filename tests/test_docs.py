@@ -45,7 +45,8 @@ _DOCS: Final = tuple(str(path.relative_to(TOP)) for path in sorted((TOP / "docs"
 _PAGES: Final = (*_DOCS, "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "examples/README.md")
 _BLOCKS: Final = [block for page in _PAGES for block in blocks(page)]
 _RUN: Final = [block for block in _BLOCKS if not block.unrun]
-_SDK_PAGES: Final = "docs/integrations/"  # their programs need SDKs: tests/integrations runs them
+# Their programs need SDKs or a cluster: tests/integrations and tests/cluster run them.
+_ELSEWHERE: Final = ("docs/integrations/", "docs/cluster.md")
 _UNRUN_MAX: Final = 10
 _PARSERS: Final[dict[str, Callable[[str], object]]] = {
     "json": json.loads,
@@ -61,7 +62,7 @@ _TARGETS: Final = set(re.findall(r"^([a-z-]+):", read("Makefile"), re.MULTILINE)
 
 def in_language(*languages: str) -> pytest.MarkDecorator:
     """For each block that is run or parsed here."""
-    elsewhere = (_SDK_PAGES,) if "python" in languages or "bash" in languages or "console" in languages else ()
+    elsewhere = _ELSEWHERE if "python" in languages or "bash" in languages or "console" in languages else ()
     found = [block for block in _RUN if block.language in languages and not block.page.startswith(elsewhere)]
     return pytest.mark.parametrize("block", found, ids=str)
 

@@ -14,10 +14,10 @@ import asyncio
 import os
 import secrets
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, Self, TypeVar, Unpack
+from typing import Any, Final, Generic, Literal, Self, TypeVar, Unpack
 
 from ..agents import AgentInfo
 from ..daemon.client.async_session import AsyncRemoteSession
@@ -32,7 +32,7 @@ from ..signatures import Command, RunOptions
 
 try:
     import ray
-    from ray.exceptions import ActorDiedError, RayError
+    from ray.exceptions import RayError
 except ImportError as error:
     raise ImportError(
         f"{error}: install shellsession again, with the extra: `pip install 'PATH/TO/SHELLSESSION[ray]'`"
@@ -42,6 +42,8 @@ from .directory import NAMESPACE, Directory
 from .pipe import NodeTransport
 
 S = TypeVar("S", bound=Remote)
+T = TypeVar("T")
+_ANSWER: Final = 10.0  # seconds that a node has to answer a question about it
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,25 +77,38 @@ class _AgentTransport(Pool):
         self._cluster.refuse_fork()
         node = self._node
         if node is not None and node.is_lost:
-            self._node = None
-            node.pool.close()
-            raise DaemonUnavailable(
-                f"{node} was lost, and the session of agent {self._agent!r} with it; nothing was run: run the command"
-                " again for a fresh session on another node"
-            )
+            raise self._lost(node)
         if node is None or anew:
             node = self._node = self._cluster.place([self._agent])[0]
         return node
 
+    def _lost(self, node: NodeTransport) -> DaemonUnavailable:
+        """The error for the loss of the node. The next call goes to another one."""
+        self._node = None
+        node.pool.close()
+        return DaemonUnavailable(
+            f"{node} was lost, and the session of agent {self._agent!r} with it; nothing was run: run the command"
+            " again for a fresh session on another node"
+        )
+
+    def _call(self, function: Callable[[NodeTransport], T], anew: bool = False) -> T:
+        node = self._placed(anew)
+        try:
+            return function(node)
+        except DaemonUnavailable as error:
+            if node.is_lost:  # since a moment ago
+                raise self._lost(node) from error
+            raise
+
     def inherited(self) -> dict[str, Any]:
         # The session is to be opened. If it was open before, the agent may be on another node by now.
-        return self._placed(anew=True).inherited()
+        return self._call(NodeTransport.inherited, anew=True)
 
     def reach(self) -> PipeChannel | None:
-        return self._placed().reach()
+        return self._call(NodeTransport.reach)
 
     def connect(self, start: bool) -> PipeChannel:
-        return self._placed().connect(start)
+        return self._call(lambda node: node.connect(start))
 
     def take(self, incarnation: str = "") -> Link | None:
         return None if (node := self._node) is None else node.pool.take(incarnation)
@@ -146,23 +161,16 @@ class _Cluster:
             return node
 
     def _answers(self, method: str) -> Iterator[tuple[NodeTransport, int, Any]]:
-        """Each node, the number of its agents, and the answer of its relay; None if that died just now."""
+        """Each node whose relay answers, the number of its agents, and that answer."""
         found = self.ask(self.directory.nodes.remote())
         calls = [getattr(relay, method).remote() for _, _, relay, _ in found]
         for (name, address, relay, count), call in zip(found, calls, strict=True):
-            node, answer = self._known(name, address, relay), None
-            try:
-                answer = ray.get(call)
-            except ActorDiedError:
-                pass
-            except RayError as error:
-                raise DaemonUnavailable(f"{node} does not answer: {error}") from error
-            yield node, count, answer
+            with suppress(RayError):  # the directory does not know yet that the node is lost
+                yield self._known(name, address, relay), count, ray.get(call, timeout=_ANSWER)
 
     def node_infos(self) -> list[NodeInfo]:
         return [
-            NodeInfo(node.name, node.address, count, about and about["nice"])
-            for node, count, about in self._answers("about")
+            NodeInfo(node.name, node.address, count, about["nice"]) for node, count, about in self._answers("about")
         ]
 
     def agent_infos(self) -> list[AgentInfo]:
@@ -170,7 +178,7 @@ class _Cluster:
         return [
             AgentInfo(**{name: value for name, value in one.items() if name in known})
             for _, _, agents in self._answers("agents")
-            for one in agents or ()
+            for one in agents
         ]
 
     def disconnect(self) -> None:

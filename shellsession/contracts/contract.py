@@ -160,6 +160,7 @@ class Contract(Generic[P]):
     persistent: bool = False
     lasts: ClassVar[bool] = False  # the session is not closed for being idle, unless the host set an ``idle_ttl``
     wraps: ClassVar[bool] = False  # it writes words of its own around each command, also if it is persistent
+    needs_host: ClassVar[bool] = False  # it works with files and variables of the host, which another machine lacks
     shell: ClassVar[str] = "bash"  # the ``$0`` of isolated calls, which run as ``bash -c``
     cwd: str | None = None  # where isolated calls run, relative to the host's working directory; None: there
 

@@ -129,6 +129,7 @@ class Phoenix(Contract[ToolResult]):
 
     Input = PhoenixInput
     wraps = True
+    needs_host = True
 
     def __init__(
         self,

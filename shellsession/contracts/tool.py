@@ -11,6 +11,8 @@ The text sets every variable and exported function that the host has now and the
 hold a name such as ``X-Y``; it only passes it on from its own environment. If the host has removed such a name since,
 ``env -u`` in front of the call's bash removes it. If the host has added or changed it, the call does not see that. A
 variable that a command has made read-only keeps its value, or is not exported.
+
+If the session is on another machine, an isolated call gets nothing of the host. It runs where the session is.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeVar, overload
 
 from ..agents import Agents, AsyncAgents
 from ..engine.bash.spawn import AGENT_ENV, inherited
@@ -69,6 +71,14 @@ if TYPE_CHECKING:
 
     Sync = Session | RemoteSession
     Async = AsyncSession | AsyncRemoteSession
+
+S = TypeVar("S", covariant=True)
+
+
+class SessionsOfAgents(Protocol[S]):
+    """Holds a session for each agent: ``Agents``, ``RayAgents``, and their variants for asyncio."""
+
+    def session(self, agent: str, /) -> S: ...
 
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -292,9 +302,27 @@ def _agent_reference(agent: object) -> Callable[[], object]:
         raise InvalidRequest(text) from None
 
 
+def _has_agents(where: Any) -> bool:
+    """True for what holds the sessions of agents, here or on other machines; False for a session."""
+    return callable(getattr(where, "session", None))
+
+
+def _holds_here(where: Any) -> bool:
+    """Are the sessions of these agents in this process?"""
+    return isinstance(where, Agents | AsyncAgents)
+
+
+def _is_elsewhere(where: Any) -> bool:
+    """Is the session on another machine (``via``, a cluster), or are those of the agents?"""
+    if _has_agents(where):
+        return not _holds_here(where)
+    transport = getattr(where, "_transport", None)
+    return transport is not None and not transport.is_local
+
+
 def _policy_of(where: Any) -> Policy | None:
-    """The policy of the session, or of the agents' sessions."""
-    return where._options.get("policy") if isinstance(where, Agents | AsyncAgents) else getattr(where, "policy", None)
+    """The policy of the session, or of the sessions of agents in this process."""
+    return where._options.get("policy") if _holds_here(where) else getattr(where, "policy", None)
 
 
 def _refuse_policy(contract: Contract[Any], policy: Policy | None) -> None:
@@ -337,7 +365,7 @@ class _Bound(Generic[P]):
     _earlier: tuple[Mapping[str, str], ...] = ()  # the secret parts of earlier environments
 
     def __init__(self, contract: Contract[P], where: Any, agent: object, policy: Policy | None) -> None:
-        if isinstance(where, Agents | AsyncAgents):
+        if _has_agents(where):
             if agent is None:
                 raise InvalidRequest("a tool over agents needs its agent: tool(agents, agent=...)")
         elif agent is not None:
@@ -345,6 +373,12 @@ class _Bound(Generic[P]):
         if policy is not None and not isinstance(policy, Policy):
             raise InvalidRequest(f"policy is a Policy, not {policy!r}")
         _refuse_policy(contract, _policy_of(where))
+        self._elsewhere = _is_elsewhere(where)
+        if self._elsewhere and contract.needs_host:
+            raise InvalidRequest(
+                "this tool needs files and variables of this machine, but the session is on another one: use another"
+                " contract, or the tools for your SDK"
+            )
         self.contract, self._where, self._policy = contract, where, policy
         self._agent, self._nonce = _agent_reference(agent), secrets.token_hex(8)
 
@@ -366,7 +400,7 @@ class _Bound(Generic[P]):
         return {**definition(self.contract), "description": self.description}
 
     def _pwd(self) -> str:
-        if not self.contract.persistent:
+        if not (self.contract.persistent or self._elsewhere):
             return self._place()
         if (session := self._existing_session()) is not None:
             return str(session.cwd)
@@ -375,7 +409,7 @@ class _Bound(Generic[P]):
         return os.path.join(cwd(), options.get("cwd") or cwd())
 
     def _session(self, environ: Mapping[str, str] | None = None) -> Any:
-        if not isinstance(self._where, Agents | AsyncAgents):
+        if not _has_agents(self._where):
             return self._where
         agent = self._live_agent()
         options = self._session_options(self._host() if environ is None else environ)
@@ -385,8 +419,7 @@ class _Bound(Generic[P]):
 
     def _host(self) -> dict[str, str]:
         """The host's present environment; for a session in a sandbox, what that lets through."""
-        agents = isinstance(self._where, Agents | AsyncAgents)
-        sandbox = self._where._options.get("sandbox") if agents else _sandbox_of(self._where)
+        sandbox = self._where._options.get("sandbox") if _holds_here(self._where) else _sandbox_of(self._where)
         return inherited() if sandbox is None else sandbox.environment(inherited())
 
     def _live_agent(self) -> object:
@@ -396,14 +429,20 @@ class _Bound(Generic[P]):
 
     def _existing_session(self) -> Any:
         """The session, or None if the agent has none yet. Unlike ``_session``, this makes none."""
-        agents = isinstance(self._where, Agents | AsyncAgents)
-        return self._where._registry.find(self._live_agent()) if agents else self._where
+        if _holds_here(self._where):
+            return self._where._registry.find(self._live_agent())
+        return self._where.session(self._live_agent()) if _has_agents(self._where) else self._where
 
     def _session_options(self, environ: Mapping[str, str]) -> dict[str, Any]:
         options = self.contract.session_options(environ)
+        if self._elsewhere:
+            del options["env"]  # the session has that of its own machine
+            return options
         return options if self._policy is None else {**options, "env": self._policy.environment(options["env"])}
 
     def _place(self) -> str:
+        if self._elsewhere:
+            return self.contract.cwd or "."
         return cwd() if self.contract.cwd is None else os.path.join(cwd(), self.contract.cwd)
 
     def _prepare(self, request: Request) -> tuple[Any, bytes, dict[str, Any]]:
@@ -415,23 +454,30 @@ class _Bound(Generic[P]):
     def _command(self, session: Any, request: Request, now: Mapping[str, str]) -> bytes:
         """The bash text of a call.
 
-        An isolated call runs as a ``bash -c`` of its own, in the host's current directory and environment.
+        An isolated call runs as a ``bash -c`` of its own, in the host's current directory and environment; on another
+        machine, in those of the session.
         """
         text = request.text if isinstance(request, WrappedRequest) else None
         if not request.isolated:
             return request.command if text is None else text
-        place = self._place()
-        if not os.path.isdir(place):
-            raise InvalidRequest(f"the working directory {display(place)} does not exist: {_NOT_RUN}")
-        environ = self._session_options(now)["env"]
         text = bash_c(request.command, self.contract.shell) if text is None else text
-        prelude = bash_program(session) + restore_environment(place, environ)
-        prelude += since_start(session, environ, isinstance(self._where, Agents | AsyncAgents))
-        if self._policy is not None:  # the session may have been made with variables that the policy hides
-            prelude += changes(self.contract.session_options(now)["env"], environ)
+        place = self._place()
+        prelude = bash_program(session) + (
+            [f"\\builtin unset -v {WITHOUT}"] if self._elsewhere else self._host_state(session, place, now)
+        )
         begin = begin_text(_title(request.command), place, self._nonce)
         ours = f"{begin}\n{{ {'; '.join(prelude)}; }} >/dev/null 2>&1\n"
         return ours.encode("utf-8", "surrogateescape") + text
+
+    def _host_state(self, session: Any, place: str, now: Mapping[str, str]) -> list[str]:
+        """Bash text that gives an isolated call the umask and environment of the host."""
+        if not os.path.isdir(place):
+            raise InvalidRequest(f"the working directory {display(place)} does not exist: {_NOT_RUN}")
+        environ = self._session_options(now)["env"]
+        text = restore_environment(place, environ) + since_start(session, environ, _holds_here(self._where))
+        if self._policy is not None:  # the session may have been made with variables that the policy hides
+            text += changes(self.contract.session_options(now)["env"], environ)
+        return text
 
     def _read(self, request: Request, text: bytes, result: Result) -> Result:
         """The result of the command alone. Raises InvalidRequest and ShellUnavailable if it did not begin."""
@@ -577,7 +623,9 @@ class _Bound(Generic[P]):
                     result = await self._wait("run", *prepared, cancel)
                 return self._read(request, prepared[1], result)
             except SessionClosed:
-                if not isinstance(self._where, Agents | AsyncAgents) or not prepared[0].closed:
+                if not _has_agents(self._where) or not prepared[0].closed:
+                    raise
+                if self._elsewhere and not request.isolated:  # its state is lost, which the model has to know
                     raise
                 # As in ``Agents.run``: the session has just expired, and nothing was run. Try again with a new one.
 
@@ -594,7 +642,7 @@ class _Bound(Generic[P]):
 
     def _take_loss(self) -> bool:
         """True, once, if this agent's session has expired. A daemon reports this by itself."""
-        return isinstance(self._where, Agents | AsyncAgents) and self._where._registry.take_loss(self._live_agent())
+        return _holds_here(self._where) and self._where._registry.take_loss(self._live_agent())
 
     async def _approve(self, action: Request, cancel: CancelToken | None) -> Request:
         request, question = self._judge(action)
@@ -628,6 +676,8 @@ class _Bound(Generic[P]):
             return directory(action)
         if isinstance(action, Look):
             path = cwd() if action.path is None else action.path
+            if self._elsewhere:
+                return Place(path, "directory")  # if it is none there, bash will say so when it enters it
             return Place(path, "directory" if os.path.isdir(path) else "other" if os.path.exists(path) else "missing")
         record = dict(action.record)
         for known in self._all_secrets():
@@ -681,10 +731,12 @@ class Binder(Generic[P]):
         self._make = make
 
     @overload
-    def __call__(self, where: Agents, agent: object, policy: Policy | None = None, **settings: Any) -> Tool[P]: ...
+    def __call__(
+        self, where: SessionsOfAgents[Sync], agent: object, policy: Policy | None = None, **settings: Any
+    ) -> Tool[P]: ...
     @overload
     def __call__(
-        self, where: AsyncAgents, agent: object, policy: Policy | None = None, **settings: Any
+        self, where: SessionsOfAgents[Async], agent: object, policy: Policy | None = None, **settings: Any
     ) -> AsyncTool[P]: ...
     @overload
     def __call__(self, where: Sync, *, policy: Policy | None = None, **settings: Any) -> Tool[P]: ...
@@ -693,7 +745,7 @@ class Binder(Generic[P]):
     def __call__(
         self, where: Any, agent: object = None, policy: Policy | None = None, **settings: Any
     ) -> Tool[P] | AsyncTool[P]:
-        """Make a tool that runs in ``where``: a session of any kind, or Agents together with ``agent``.
+        """Make a tool that runs in ``where``: a session of any kind, or Agents or RayAgents together with ``agent``.
 
         ``policy`` judges every command before it runs; a refusal becomes an error of the contract. Variables that it
         hides are missing from isolated calls, and from an agent's session that this tool makes. For a session of your

@@ -34,6 +34,7 @@ from shellsession import (
     aconnect,
     connect,
 )
+from shellsession.contracts import phoenix, spec
 from shellsession.daemon.client import link, pipe as client
 from shellsession.daemon.client.async_session import Loop
 from shellsession.daemon.client.pipe import BridgePipe
@@ -116,6 +117,16 @@ def test_a_session_there_gets_the_login_of_there(there: Connect, monkeypatch: py
         there("c", cwd="here")
     with pytest.raises(InvalidRequest, match="absolute"):
         named.run("true", limits=Limits(spill="here"))
+
+
+def test_a_one_shot_call_gets_nothing_of_this_machine(there: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONLY_HERE", "secret")
+    session = there(via=("env", "-u", "ONLY_HERE"), cwd="/usr")
+    call = {"command": "echo $PWD [$ONLY_HERE]; X=1"}
+    assert spec.tool(session)(call)["stdout"] == "/usr []\n"
+    assert session.run("echo [$X]").stdout == "[]\n"
+    with pytest.raises(InvalidRequest, match="on another one"):
+        phoenix.tool(session)
 
 
 def test_one_bridge_serves_all_sessions_and_ends_with_the_last(there: Connect) -> None:

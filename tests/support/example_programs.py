@@ -34,8 +34,12 @@ class Example(NamedTuple):
         return self.path.name
 
     @property
+    def needs_cluster(self) -> bool:
+        return self.extra == "ray"
+
+    @property
     def needs_sdk(self) -> bool:
-        return bool(self.extra) and self.extra not in _MODULES
+        return bool(self.extra) and self.extra not in _MODULES and not self.needs_cluster
 
     def skip_if_it_cannot_run(self) -> None:
         if self.extra in _MODULES and importlib.util.find_spec(_MODULES[self.extra]) is None:

@@ -130,10 +130,14 @@ def _close_late(opened: Future[Channel]) -> None:
 
 
 class _Now(Backend):
-    """A backend for properties: it blocks the loop (0.2 ms), and never starts a daemon."""
+    """A backend for properties: it blocks the loop (0.2 ms). It only starts a daemon if it has to open the session."""
+
+    def __init__(self, is_open: bool) -> None:
+        super().__init__()
+        self._is_open = is_open
 
     async def connect(self, transport: Transport, start: bool) -> Link:
-        return await super().connect(transport, False)
+        return await super().connect(transport, start and not self._is_open)
 
 
 class RemoteLoopJob(RemoteJob, AsyncJob):
@@ -149,7 +153,7 @@ class AsyncRemoteSession(Remote, LoopSession[PreparedRun]):
         self.disconnect()
 
     def _ask_now(self, verb: str, **fields: object) -> Message:
-        backend = _Now()
+        backend = _Now(is_open=bool(self._incarnation))
         try:
             return backend.give(self._ask(self._message(verb, **fields), backend=backend))
         finally:
