@@ -70,10 +70,10 @@ def test_the_daemon_of_a_lost_node_gets_no_longer_lease(make: Make, nodes: dict[
         nodes.update({"n": Relay([]), "m": Relay([])})
         directory = make(restarted=False, lease=0.3)
         lost = await place(directory, "a")
-        assert await directory.hold(lost)
+        assert await directory.hold(lost, "p")
         del nodes[lost]
         assert await place(directory, "a") != lost
-        assert not await directory.hold(lost)
+        assert not await directory.hold(lost, "p")
 
     asyncio.run(main())
 
@@ -83,7 +83,7 @@ def test_a_node_that_cannot_answer_yet_keeps_its_agents(make: Make, nodes: dict[
 
     async def ask(directory: Directory) -> None:
         for _ in range(1000):
-            await directory.hold("n")
+            await directory.hold("n", "p")
 
     async def main() -> None:
         nodes.update({"empty": Relay([]), "n": Relay(["a", "b"], failures=10)})
