@@ -189,7 +189,7 @@ Command = Annotated[str, Field(description="The bash command or script to run")]
 Timeout = Annotated[float | None, Field(description="Seconds after which the command is ended")]
 Interactive = Annotated[bool, Field(description="Give the command a terminal as its input, to be answered with send")]
 Patience = Annotated[float | None, Field(description="How many seconds to wait at most")]
-JobId = Annotated[str | None, Field(description="The id of one job, such as j1")]
+JobId = Annotated[str | None, Field(description="The id of one job, such as j1, or of one of its processes")]
 AwaitedText = Annotated[str | None, Field(description="Wait until the command has printed this text")]
 UntilText = Annotated[str | None, Field(description="Wait until the job has printed this text")]
 JobPatience = Annotated[
@@ -438,7 +438,7 @@ class Toolbox:
         if seconds is not None:
             _check("seconds", seconds)
         known = (*self._session.jobs(), *self._session.jobs(released=True))
-        if (found := next((one for one in known if one.id == job), None)) is None:
+        if (found := next((one for one in known if job == one.id or job in map(str, one.pids)), None)) is None:
             raise InvalidRequest(f"there is no job {job!r:.100}: call jobs without arguments to list them")
         notes = []
         if kill:

@@ -253,7 +253,9 @@ async def _restart(shared: SharedSession, incoming: Incoming) -> None:
                     shared.audience.show("restarted", {})
 
 
-async def _close(shared: SharedSession, _: Incoming) -> None:
+async def _close(shared: SharedSession, incoming: Incoming) -> None:
+    if incoming.request.unused and (shared.opened or shared.users > 1):  # this request is one of the users
+        return
     await shared.session.close()
     shared.note_shell_end()
 

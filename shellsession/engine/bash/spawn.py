@@ -160,10 +160,14 @@ class _OnFailure(ExitStack):
         return super().__exit__(*raised)
 
 
+def find_bash(name: str) -> str | None:
+    """The path of the bash with that name. PATH may lack its directory: look in the default places, too."""
+    return shutil.which(name) or shutil.which(name, path=os.defpath)
+
+
 def spawn(options: Options, env: Mapping[str, str]) -> Shell:
     """Start bash. Raises ShellUnavailable, SandboxUnavailable, LimitReached or InvalidRequest (a bad cwd)."""
-    # The host's PATH may lack the directory of bash: look in the default places, too.
-    bash = shutil.which(options.bash) or shutil.which(options.bash, path=os.defpath)
+    bash = find_bash(options.bash)
     if bash is None:
         raise ShellUnavailable(f"no {options.bash!r} on PATH: install bash 4.4 or newer, or pass bash=<path>")
     bash = absolute(bash)  # PATH may contain ".", and bash starts in another directory

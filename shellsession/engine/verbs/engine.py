@@ -482,7 +482,7 @@ class Engine(Core):
 
     def _log(self, text: str, *values: object) -> None:
         if (log := logger(DEBUG)) is not None:
-            log.debug(f"agent %r: {text}", self.observers.agent, *values)
+            log.debug(f"%s{text}", self.observers.owner, *values)
 
     def _end(self, why: str) -> Steps[None]:
         if self.options.shutdown and not (self.shell is None or self.kill_reason or self.attended):
