@@ -25,17 +25,18 @@ NAMESPACE: Final = "shellsession"
 _FRESH: Final = 1.0
 # A node has so many seconds to answer for its sessions.
 _ANSWER: Final = 10.0
+# A relay may take so many seconds to start: Ray may install the job's packages first.
+_START: Final = 600.0
 # An agent keeps its place for so many seconds until it has a session.
 _RESERVED: Final = 120.0
-_IDLE_NAMES_MAX: Final = 20
 
 
 class _Node:
-    """A node, its relay, and when that asked for the lease. ``agents``: when they were placed there."""
+    """A node and its relay. ``agents``: when they were placed there."""
 
     def __init__(self, name: str, address: str, relay: Any) -> None:
         self.name, self.address, self.relay = name, address, relay
-        self.asked = time.monotonic()
+        self.made, self.asked = time.monotonic(), 0.0  # when the relay asked for the lease; 0: it has not started yet
         self.agents: dict[str, float] = {}
 
 
@@ -51,6 +52,7 @@ class Directory:
         self._name, self._max_sessions, self._per_node = name, max_sessions, per_node
         self._resources, self._lease, self._serve = resources, lease, serve
         self._nodes: dict[str, _Node] = {}
+        self._asked: dict[str, str] = {}  # the process of each node's relay that has asked for the lease
         self._lost: dict[str, float] = {}  # when the lease of an agent's lost daemon is over
         self._back: dict[str, float] = {}  # when a lost node may be used again: then its old relay is surely gone
         self._looked = float("-inf")
@@ -58,17 +60,24 @@ class Directory:
         self._lock = asyncio.Lock()
         # Agents that no node knows may be on one that was lost before: they wait as long as its lease.
         with warnings.catch_warnings(action="ignore"):  # Ray's own code uses what Ray has deprecated
-            restarted = ray.get_runtime_context().was_current_actor_reconstructed
-        self._unknown_until = time.monotonic() + lease if restarted else 0.0
-        self._learned = not restarted
+            self._restarted = ray.get_runtime_context().was_current_actor_reconstructed
+        self._unknown_until = time.monotonic() + lease if self._restarted else 0.0
 
-    async def hold(self, name: str) -> bool:
-        """Answer a relay that asks for its lease, after a third of that. False: the node is not wanted any more."""
-        if not self._closing.is_set():
-            if (node := self._nodes.get(name)) is not None:
-                node.asked = time.monotonic()
+    async def hold(self, name: str, process: str) -> bool:
+        """Answer a relay that asks for its lease, after a third of that. False: the node is not wanted any more.
+
+        The first answer to a process comes at once: after a restart of either actor, the lease may end soon.
+        """
+        if (node := self._nodes.get(name)) is not None:
+            node.asked = time.monotonic()
+        elif name in self._back:  # it was lost: its agents get shells elsewhere when this lease is over
+            return False
+        elif self._restarted:
+            self._unknown_until = time.monotonic() + self._lease
+        if self._asked.get(name) == process:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._closing.wait(), self._lease / 3)
+        self._asked[name] = process
         return not self._closing.is_set()
 
     async def place(self, agents: Sequence[str]) -> list[tuple[str, str, Any]] | Exception:
@@ -80,7 +89,8 @@ class Directory:
 
     async def find(self, agent: str) -> tuple[str, str, Any] | None:
         """As ``place``, for an agent that has a place."""
-        await self._look()
+        async with self._lock:
+            await self._look()
         node = self._node_of(agent)
         return None if node is None else (node.name, node.address, node.relay)
 
@@ -91,7 +101,8 @@ class Directory:
 
     async def nodes(self) -> list[tuple[str, str, Any, int]]:
         """Each node, its address, its relay, and the number of its agents."""
-        await self._look()
+        async with self._lock:
+            await self._look()
         return [(node.name, node.address, node.relay, len(node.agents)) for node in self._nodes.values()]
 
     async def close(self) -> None:
@@ -107,18 +118,20 @@ class Directory:
         return next((node for node in self._nodes.values() if agent in node.agents), None)
 
     async def _place(self, agent: str) -> tuple[str, str, Any]:
-        async with self._lock:
-            await self._look()
-            until = self._lost.get(agent, self._unknown_until if self._node_of(agent) is None else 0.0)
-        if (left := until - time.monotonic()) > 0:
+        while True:
+            async with self._lock:
+                await self._look()
+                if (left := self._left(agent)) <= 0:
+                    node = self._node_of(agent) or await self._room()
+                    node.agents[agent] = time.monotonic()
+                    return node.name, node.address, node.relay
             await asyncio.sleep(left)
-        async with self._lock:
-            await self._look()
-            if (node := self._node_of(agent)) is None:
-                node = await self._room()
-                node.agents[agent] = time.monotonic()
-            self._lost.pop(agent, None)
-            return node.name, node.address, node.relay
+
+    def _left(self, agent: str) -> float:
+        """How many seconds the agent may still have a shell on a lost node, or on one that has not answered yet."""
+        if self._node_of(agent) is not None:
+            return 0.0
+        return self._lost.get(agent, self._unknown_until) - time.monotonic()
 
     async def _room(self) -> _Node:
         """The node with the fewest agents. Raises TooManySessions, DaemonUnavailable."""
@@ -142,23 +155,25 @@ class Directory:
 
     async def _look(self) -> None:
         """Learn which nodes there are, and drop those that are lost."""
-        now = time.monotonic()
-        if now - self._looked < _FRESH and self._nodes:
+        if time.monotonic() - self._looked < _FRESH and self._nodes:
             return
         there = {one["NodeID"]: one for one in await asyncio.to_thread(ray.nodes) if one["Alive"]}
+        now = time.monotonic()
         for name, node in list(self._nodes.items()):
-            if name not in there or now - node.asked > self._lease:
+            silence, most = (now - node.asked, self._lease) if node.asked else (now - node.made, _START)
+            if name not in there or silence > most:
                 del self._nodes[name]
-                self._lost |= dict.fromkeys(node.agents, node.asked + self._lease)
+                self._lost = {agent: until for agent, until in self._lost.items() if until > now}
+                self._lost |= dict.fromkeys(node.agents, (node.asked or now) + self._lease)
                 self._back[name] = now + self._lease
                 with suppress(RayError, ValueError):
                     ray.kill(node.relay)
         for name, one in there.items():
             if name not in self._nodes and self._back.get(name, 0.0) <= now and self._is_wanted(one["Resources"]):
-                node = self._nodes[name] = _Node(name, one["NodeManagerAddress"], self._relay(name))
-                if not self._learned:
-                    await self._learn(node)
-        self._learned = True
+                self._back.pop(name, None)
+                node = _Node(name, one["NodeManagerAddress"], self._relay(name))
+                if not self._restarted or await self._learn(node):  # else it is asked again
+                    self._nodes[name] = node
         self._looked = now
 
     def _is_wanted(self, resources: dict[str, float]) -> bool:
@@ -182,15 +197,16 @@ class Directory:
         mine = ray.get_runtime_context().current_actor
         return actor.remote(self._name, node, mine, self._lease, self._serve)
 
-    async def _learn(self, node: _Node) -> None:
-        """Ask a node which agents have sessions there."""
+    async def _learn(self, node: _Node) -> bool:
+        """Ask a node which agents have sessions there. False if it does not answer: then it keeps those known."""
         try:
             infos = await asyncio.wait_for(node.relay.agents.remote(), _ANSWER)
         except (RayError, TimeoutError):
-            return  # it keeps those that we know of
+            return False
         now = time.monotonic()
         reserved = {agent: placed for agent, placed in node.agents.items() if now - placed < _RESERVED}
         node.agents = {**reserved, **{info["agent"]: now - _RESERVED for info in infos}}
+        return True
 
 
 async def _ended(end: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import pickle
 import signal
@@ -11,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ import psutil
 import pytest
 import ray
 from clusters import add_node
+from forks import fork
 from gates import Gate
 from system import PATIENCE, wait_until
 
@@ -31,6 +34,10 @@ from shellsession import (
     TooManySessions,
 )
 from shellsession.cluster import AsyncRayAgents, RayAgents
+from shellsession.cluster.pipe import NodeTransport
+from shellsession.cluster.relay import _ordinary
+from shellsession.daemon.client.pipe import PipeTransport
+from shellsession.engine.kernel import proc
 
 LEASE = 6.0
 
@@ -96,10 +103,31 @@ def test_agents_keep_their_state_on_several_nodes(agents: RayAgents) -> None:
     assert sorted((node.agents, node.nice) for node in agents.nodes()) == [(2, 0)] * 3
 
 
+def test_nodes_without_sessions_are_listed(agents: RayAgents) -> None:
+    agents.run("a", "true")
+    assert [info.agent for info in agents.list()] == ["a"]
+    assert sorted(node.agents for node in agents.nodes()) == [0, 0, 1]
+
+
 def test_commands_are_ordinary_processes(agents: RayAgents) -> None:
     """Ray gives its workers another priority, and variables that change how programs run."""
     assert agents.run("a", "nice; cat /proc/self/oom_score_adj").stdout == "0\n0\n"
     assert agents.run("a", "env | grep -E '^(RAY_|PYTHONBREAKPOINT|OMP_NUM_THREADS|CUDA_VISIBLE)'").stdout == ""
+
+
+def test_a_container_may_forbid_a_lower_oom_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[int]()
+
+    def set_score(score: int) -> None:
+        asked.append(score)
+        if score < 1000:
+            raise PermissionError
+
+    monkeypatch.setattr(proc, "oom_score", {os.getpid(): 1000, os.getppid(): 500}.__getitem__)
+    monkeypatch.setattr(proc, "set_oom_score", set_score)
+    with _ordinary():
+        pass
+    assert asked == [500, 1000]
 
 
 def test_a_killed_relay_costs_nothing(agents: RayAgents, gate: Gate, pool: ThreadPoolExecutor) -> None:
@@ -114,6 +142,14 @@ def test_a_killed_relay_costs_nothing(agents: RayAgents, gate: Gate, pool: Threa
     assert agents.run("a", "echo $X").stdout == "kept\n"
 
 
+def test_a_relay_that_is_killed_again_and_again_costs_nothing(agents: RayAgents) -> None:
+    agents.run("a", "X=kept")
+    until = time.monotonic() + LEASE + 2
+    while time.monotonic() < until:
+        os.kill(about(agents, "a")["relay"], signal.SIGKILL)
+        assert agents.run("a", "sleep 1; echo $X").stdout == "kept\n"
+
+
 def test_a_killed_directory_is_made_again(agents: RayAgents) -> None:
     agents.run("a", "X=kept")
     node = node_of(agents, "a").name
@@ -125,10 +161,45 @@ def test_a_killed_directory_is_made_again(agents: RayAgents) -> None:
     assert agents.run("new", "echo here").stdout == "here\n"
 
 
+def test_a_new_directory_renews_leases_at_once(cluster: Any) -> None:
+    """Each restart takes seconds of a lease: only a prompt answer makes up for them."""
+    with RayAgents(lease=120) as agents:
+        agents.run("a", "true")
+        before = actors("Directory")
+        os.kill(min(before), signal.SIGKILL)
+        wait_until(lambda: actors("Directory") - before, "another directory")
+        assert ray.get(agents._cluster.directory.hold.remote("a node", "a relay"), timeout=20)
+
+
+def test_a_new_directory_asks_a_relay_that_failed_again(agents: RayAgents) -> None:
+    names = ["a0", "a1", "a2"]
+    agents.place(names)
+    for name in names:
+        agents.run(name, "X=kept")
+    nodes = [node["NodeID"] for node in ray.nodes()]
+    last = max(names, key=lambda name: nodes.index(node_of(agents, name).name))
+    for name in set(names) - {last}:  # so that another node is the first choice
+        agents.close(name)
+    node, relay, before = node_of(agents, last).name, about(agents, last)["relay"], actors("Directory")
+    os.kill(relay, signal.SIGSTOP)
+    os.kill(min(before), signal.SIGKILL)
+    found = agents._cluster.directory.find.remote(last)
+    wait_until(lambda: actors("Directory") - before, "another directory")
+    time.sleep(1)  # so that it asks the relay; the test also passes without that
+    os.kill(relay, signal.SIGKILL)
+    ray.get(found)
+    assert agents._cluster.place([last])[0].name == node
+    assert agents.run(last, "echo $X").stdout == "kept\n"
+
+
 def actors(name: str) -> set[int]:
-    """The process ids of all actors of this class."""
-    titles = {one.pid: (one.info["cmdline"] or [""])[0] for one in psutil.process_iter(["cmdline"])}
-    return {pid for pid, title in titles.items() if title.startswith(f"ray::{name}")}
+    """The process ids of the cluster's actors of this class."""
+    found = set()
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if "".join(process.cmdline()[:1]).startswith(f"ray::{name}"):
+                found.add(process.pid)
+    return found
 
 
 def test_a_lost_node_is_reported_once(agents: RayAgents, gate: Gate, pool: ThreadPoolExecutor, cluster: Any) -> None:
@@ -150,6 +221,7 @@ def test_a_lost_node_is_reported_once(agents: RayAgents, gate: Gate, pool: Threa
     assert agents.run(other, "echo $X").stdout == f"{other[1]}\n"
     assert agents.run(idle, 'echo "[$X]"; ls never').stdout == "[]\n"
     assert node_of(agents, idle).name != first
+    assert not ray.get(agents._cluster.directory.hold.remote(first, "a relay"))
     assert gate.count == 1
     wait_until(lambda: all(map(is_gone, left)), "the end of the lost node's daemon")
     add_node(cluster)
@@ -207,6 +279,54 @@ def test_nothing_is_left_of_a_killed_job(cluster: Any) -> None:
     wait_until(lambda: actors("Relay") <= before, "the end of the relays")
 
 
+def test_an_agent_that_moved_has_one_shell(cluster: Any, place: Path) -> None:
+    """One client finds the session lost. Meanwhile another has opened a new one, on another node."""
+    first, second = (RayAgents(name="both", cwd=str(place), timeout=PATIENCE, lease=LEASE) for _ in range(2))
+    with first, second:  # the second one to be closed finds that done
+        first.run("a", "X=old")
+        daemon = about(first, "a")["daemon"]
+        os.kill(daemon, signal.SIGKILL)
+        wait_until(lambda: is_gone(daemon), "the end of the daemon")
+        ray.get(second._cluster.directory.forget.remote("a"))
+        second.place(["b", "c", "d"])
+        second.run("a", "X=new")
+        with pytest.raises(DaemonUnavailable, match="nothing was run"):
+            first.run("a", "echo $X")
+        assert first.run("a", "echo $X").stdout == "new\n"
+
+
+def test_a_forked_child_is_refused(agents: RayAgents) -> None:
+    """Ray does not work there. A session of the parent would wait for ever."""
+    session = agents.session("a")
+    session.run("true")
+
+    if (child := fork()) == 0:
+        try:
+            for use in (lambda: session.run("true"), lambda: agents.run("b", "true"), agents.nodes):
+                with pytest.raises(InvalidRequest, match="forked child"):
+                    use()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_sessions_share_the_connections_to_their_nodes(agents: RayAgents, monkeypatch: pytest.MonkeyPatch) -> None:
+    connected = list[NodeTransport]()
+
+    def connect(node: NodeTransport, start: bool) -> Any:
+        connected.append(node)
+        return PipeTransport.connect(node, start)
+
+    monkeypatch.setattr(NodeTransport, "connect", connect)
+    for agent in "abcdef":
+        agents.run(agent, "true")
+    for agent in "abc":
+        agents.close(agent)
+    agents.run("d", "true")
+    assert len(connected) == len(set(connected)) == 3
+
+
 def test_detached_agents_outlive_their_driver(cluster: Any) -> None:
     process, pids = driver(cluster, "kept/ones", "detached")
     with process:
@@ -252,15 +372,19 @@ def test_limits_and_closing(cluster: Any) -> None:
         with pytest.raises(TooManySessions, match="max_sessions 2"):
             agents.run("c", "true")
         agents.close("a")
-        with pytest.raises(NoSuchAgent):
-            agents.close("a")
+        agents.session("d")
+        for name in "ad":
+            with pytest.raises(NoSuchAgent):
+                agents.close(name)
         assert agents.run("c", "echo on").stdout == "on\n"
     with pytest.raises(SessionClosed):
         agents.run("c", "true")
 
 
 def test_what_cannot_be_is_refused(agents: RayAgents) -> None:
-    for wrong in ({"lifetime": "ever"}, {"lifetime": "detached"}, {"per_node": 0}, {"lease": 0.1}, {"cwd": "here"}):
+    wrongs: list[dict[str, Any]] = [{"lease": value} for value in (0.1, math.nan, None)]
+    wrongs += {"lifetime": "ever"}, {"lifetime": "detached"}, {"per_node": 0}, {"cwd": "here"}
+    for wrong in wrongs:
         with pytest.raises(InvalidRequest):
             RayAgents(**wrong)
     with pytest.raises(InvalidRequest):

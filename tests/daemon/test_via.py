@@ -37,9 +37,12 @@ from shellsession import (
 from shellsession.contracts import phoenix, spec
 from shellsession.daemon.client import link, pipe as client
 from shellsession.daemon.client.async_session import Loop
+from shellsession.daemon.client.pipe import BridgePipe
 from shellsession.daemon.client.via import Program, ViaTransport
 from shellsession.daemon.protocol import frames, mux
 from shellsession.daemon.protocol.frames import FrameDecoder
+from shellsession.daemon.protocol.mux import FilePipe
+from shellsession.models import VERSION
 
 PROGRAM = str(Path(sys.executable).with_name("shellsession"))
 Connect = Callable[..., RemoteSession]
@@ -369,6 +372,39 @@ def test_a_bridge_is_told_nonsense(daemon: Daemon) -> None:
     assert done.returncode == 125
     assert b"no frame" in done.stderr
     assert done.stdout.startswith(b"shellsession-bridge ")
+
+
+def test_a_stream_that_both_ends_close_at_once_costs_the_others_nothing() -> None:
+    here, there = os.pipe(), os.pipe()
+    taken, go_on = threading.Event(), threading.Event()
+
+    class Held(FilePipe, BridgePipe):
+        def receive(self) -> memoryview:
+            data = super().receive()
+            if data[:1] == bytes([frames.CREDIT]):
+                taken.set()
+                go_on.wait(PATIENCE)
+            return data
+
+    def opened(number: int) -> client.PipeChannel:
+        with ThreadPoolExecutor(1) as threads:
+            channel = threads.submit(transport.connect, True)
+            assert os.read(there[0], 100) == frames.frame(frames.OPEN, number, frames.START)
+            os.write(here[1], frames.frame(frames.OPENED, number))
+            return channel.result(PATIENCE)
+
+    transport = client.PipeTransport("there", object(), lambda: Held(here[0], there[1]))
+    os.write(here[1], frames.greeting({"cwd": "/"}, VERSION))
+    first = opened(1)
+    os.write(here[1], frames.credit(1, 1))
+    assert taken.wait(PATIENCE)
+    os.write(here[1], frames.frame(frames.CLOSE, 1))
+    first.close()
+    go_on.set()
+    opened(2).close()
+    assert os.read(there[0], 100) == frames.frame(frames.CLOSE, 2)
+    os.close(here[1])
+    os.close(there[0])
 
 
 def test_the_command_line(daemon: Daemon) -> None:

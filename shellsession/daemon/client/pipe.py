@@ -248,8 +248,7 @@ class _Bridge(Mux):
     def other(self, fd: int) -> None:
         if fd == self._wake:
             os.eventfd_read(fd)
-            return
-        if not self.pipe.read_errors():
+        elif fd == self.pipe.errors and not self.pipe.read_errors():  # others are of streams closed in this turn
             self.epoll.unregister(fd)
 
     def _why_ended(self) -> str:
