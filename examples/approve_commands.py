@@ -6,6 +6,7 @@ Prints:  left in the directory: ['a.txt']
 """
 
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -20,7 +21,7 @@ TASK = "Look which files are here, then remove those that end in .tmp. Leave the
 def confirm(command: str, agent: str, directory: str) -> bool:
     """Ask at the terminal. A command that is not confirmed does not run, and the model reads that."""
     print(f"The agent wants to run {command!r} in {directory}. Allow it? [y/N]")
-    return input().strip().lower() == "y"
+    return sys.stdin.readline().strip().lower() == "y"  # the end of the input is a no
 
 
 def main() -> None:

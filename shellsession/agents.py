@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from types import EllipsisType
-from typing import Any, Final, Generic, Self, TypeVar, Unpack
+from typing import Any, Final, Generic, Literal, Self, TypeVar, Unpack
 
 from .async_session import AsyncSession
 from .base import Base
@@ -31,9 +31,14 @@ from .signatures import Command, RunOptions, refuse_unknown
 
 S = TypeVar("S", bound=Base)
 _registries: weakref.WeakSet[Registry[Any]] = weakref.WeakSet()  # all registries of this process
-# How many agents with lost state are remembered: a host may use new names forever.
+# Where a loss is reported: in a result of ``Agents.run``, and by a tool.
+_Report = Literal["run", "tool"]
+_REPORTS: Final[tuple[_Report, ...]] = ("run", "tool")
+# How many losses are remembered: a host may use new names forever.
 _LOST_MAX: Final = 100_000
 _IDLE_TTL: Final = 3600.0  # seconds
+# In the reason of the first result after an agent's session has expired.
+_EXPIRED: Final = "this is a new session: the last one was closed after being idle for too long, and its state is lost"
 # How many idle agents an error names: no more than a person reads.
 _IDLE_NAMES_MAX: Final = 20
 
@@ -60,6 +65,8 @@ class AgentInfo:
 
 class Entry(Generic[S]):
     """One agent's session, and when it was made. ``agent``: a weak reference, if the agent is an object."""
+
+    was_run = False  # ``Agents.run`` has used it
 
     def __init__(self, name: str, session: S, agent: weakref.ref[object] | None) -> None:
         self.name, self.session, self.made, self.agent = name, session, time.monotonic(), agent
@@ -88,8 +95,8 @@ class Registry(Generic[S]):
         self.closed = False
         self.lock = threading.RLock()  # reentrant: a garbage collection while it is held may remove an entry
         self._entries: dict[str | int, Entry[S]] = {}
-        # Agents whose state was lost because their sessions expired, with a weak reference if the agent is an object.
-        self._lost: dict[str | int, weakref.ref[object] | None] = {}
+        # Agents whose sessions expired, and where that is to be reported; with a weak reference if one is an object.
+        self._lost: dict[tuple[str | int, _Report], weakref.ref[object] | None] = {}
         _registries.add(self)
 
     def reset_after_fork(self) -> None:
@@ -136,16 +143,38 @@ class Registry(Generic[S]):
 
     def take_loss(self, agent: object) -> bool:
         """True once after a session of this agent expired whose state a tool relied on."""
+        return self._take_loss(_key(agent), "tool")
+
+    def note_run(self, agent: object) -> bool:
+        """Note that ``Agents.run`` has used the agent's session. True once after an earlier one expired."""
+        key = _key(agent)
+        with self.lock:
+            is_new = self._take_loss(key, "run")
+            if (entry := self._entries.get(key)) is not None:
+                entry.was_run = True
+            return is_new
+
+    def _take_loss(self, key: str | int, report: _Report) -> bool:
+        with self.lock:
+            self._drop_closed(key)
+            return self._lost.pop((key, report), ...) is not ...
+
+    def forget_loss(self, agent: object) -> None:
+        """Report no loss: its agent has requested a fresh shell."""
         key = _key(agent)
         with self.lock:
             self._drop_closed(key)
-            return self._lost.pop(key, ...) is not ...
+            self._forget_loss(key)
+
+    def _forget_loss(self, key: str | int) -> None:
+        for report in _REPORTS:
+            self._lost.pop((key, report), None)
 
     def drop(self, agent: object) -> S:
         """Remove the agent and return its session. Raises NoSuchAgent."""
         key = _key(agent)
         with self.lock:
-            self._lost.pop(key, None)
+            self._forget_loss(key)
             if (entry := self._entries.pop(key, None)) is None:
                 raise NoSuchAgent(f"agent {_name(agent)!r} has no session: it has run nothing yet, or was closed")
             return entry.session
@@ -195,9 +224,11 @@ class Registry(Generic[S]):
         if (entry := self._entries.get(key)) is None or not entry.session.closed:
             return
         engine = entry.session._engine
-        if entry.session.relied_on and engine.expired and engine.last is not None:
-            self._lost[key] = entry.agent
-            if len(self._lost) > _LOST_MAX:
+        if engine.expired and engine.last is not None:
+            for report, is_due in zip(_REPORTS, (entry.was_run, entry.session.relied_on), strict=True):
+                if is_due:
+                    self._lost[key, report] = entry.agent
+            while len(self._lost) > _LOST_MAX:
                 del self._lost[next(iter(self._lost))]
         self._entries.pop(key, None)  # last: a garbage collection above may collect the agent and remove its entry
 
@@ -228,7 +259,7 @@ def _forget_collected(registry: weakref.ref[Registry[Any]], key: int, _: weakref
     if (alive := registry()) is not None:
         with alive.lock:
             held = alive._entries.pop(key, None)
-            alive._lost.pop(key, None)
+            alive._forget_loss(key)
         del held  # outside the lock, which all agents need: ending a bash takes time
 
 
@@ -314,6 +345,12 @@ class _Agents(Generic[S]):
             if not session.closed:
                 raise
 
+    def _with_loss(self, agent: object, result: Result) -> Result:
+        """Return the result. Its ``reason`` says, once, that the agent's previous session has expired."""
+        if not self._registry.note_run(agent):
+            return result
+        return result.__replace__(reason=f"{_EXPIRED}; {result.reason}" if result.reason else _EXPIRED)
+
     def _remove(self, agent: object) -> Sequence[S]:
         """Remove one agent, or (``...``) all for good, and return the sessions to close. Raises NoSuchAgent."""
         if agent is not ...:
@@ -352,16 +389,19 @@ class Agents(_Agents[Session]):
         self.close()
 
     def run(self, agent: object, command: Command, **options: Unpack[RunOptions]) -> Result:
-        """Run a command in the agent's session. ``options`` are those of ``Session.run``."""
+        """Run a command in the agent's session. ``options`` are those of ``Session.run``.
+
+        If the agent's last session was closed for being idle, the ``reason`` of this result says so.
+        """
         while True:
             with self._attempt(agent) as session:
-                return session.run(command, **options)
+                return self._with_loss(agent, session.run(command, **options))
 
     def restart(self, agent: object) -> None:
         """Start a fresh bash for the agent."""
         while True:
             with self._attempt(agent) as session:
-                self._registry.take_loss(agent)
+                self._registry.forget_loss(agent)
                 return session.restart()
 
     def close(self, agent: object = ...) -> None:
@@ -406,13 +446,13 @@ class AsyncAgents(_Agents[AsyncSession]):
         """As ``Agents.run``."""
         while True:
             with self._attempt(agent) as session:
-                return await session.run(command, **options)
+                return self._with_loss(agent, await session.run(command, **options))
 
     async def restart(self, agent: object) -> None:
         """As ``Agents.restart``."""
         while True:
             with self._attempt(agent) as session:
-                self._registry.take_loss(agent)
+                self._registry.forget_loss(agent)
                 return await session.restart()
 
     async def close(self, agent: object = ...) -> None:

@@ -9,7 +9,7 @@ ShellSessionError            error
 ├── ShellUnavailable         unavailable         bash could not be started, or is too old
 │   ├── LimitReached         limit_reached       a limit of the process or machine: descriptors, terminals, space
 │   │   └── TooManySessions  too_many_sessions   the limit of sessions; carries ``idle``
-│   ├── SandboxUnavailable   sandbox_unavailable  no bubblewrap, or no means to enforce a limit
+│   ├── SandboxUnavailable   sandbox_unavailable  the sandbox cannot be made as requested
 │   └── StartupFailed        startup_failed      a command of ``startup`` failed; the session was not opened
 ├── NoSuchAgent              no_such_agent       no agent of this name is known
 ├── NoSuchOutput             no_such_output      no output of this id is kept
@@ -25,8 +25,8 @@ ShellSessionError            error
     └── CommandTimeout       command_timeout     the time limit passed (also a TimeoutError)
 
 CommandError and the two below it are in ``models``, as they carry a Result. Modules of other packages add their own:
-CallCancelled (contracts.cancel), MissingExtra (integrations.extras), the errors of each contract, and AgentFailed
-(cli.agent).
+ExpectTimeout and ExpectEnded (engine.io.dialogue), CallCancelled (contracts.cancel), MissingExtra
+(integrations.extras), the errors of each contract, and AgentFailed (cli.agent).
 
 A message says what happened, with what, and what to do next.
 """
@@ -48,8 +48,6 @@ class ShellSessionError(Exception):
 # Messages of SessionBusy and NotRunning for input to a running command. NOT_YOURS: another caller waits for it.
 NOT_YOURS: Final = "another caller is waiting for the running command, which was not handed back: nothing was typed"
 ENDED: Final = "there is no running command to send to: it has ended, and nothing was typed"
-# The start of the reason of a result when ``wait(until=)`` has found a match.
-MATCHES: Final = "the output matches"
 # Messages of SessionBusy for a client of the daemon. LATE: the client's time limit passed while it was queued.
 LATE: Final = "the session was busy with another request until the time limit: nothing was run; try again later"
 HELD: Final = "a person holds this session (`shellsession attach`): nothing was run or typed; try again later"
@@ -135,7 +133,10 @@ class TooManySessions(LimitReached):
 
 
 class SandboxUnavailable(ShellUnavailable):
-    """The sandbox cannot be made here as requested: bubblewrap, user namespaces or control groups are missing."""
+    """The sandbox cannot be made here as requested.
+
+    Bubblewrap, user namespaces, control groups or a path are missing, or its paths contradict each other.
+    """
 
     code = "sandbox_unavailable"
 

@@ -322,7 +322,8 @@ def _check_variables(env: object) -> None:
         raise InvalidRequest(f"env is a mapping of names to values, not {type(env).__name__}")
     for name, value in env.items():
         if not (isinstance(name, str) and name.isascii() and name.isidentifier()):
-            shown = repr(name.partition("=")[0]) if isinstance(name, str) else type(name).__name__
+            head, equals, _ = name.partition("=") if isinstance(name, str) else (type(name).__name__, "", "")
+            shown = repr(f"{head}=..." if equals else head) if isinstance(name, str) else head
             raise InvalidRequest(f"env: {shown:.100} is not the name of a variable: use letters, digits and _")
         if name in _COMPUTED:
             raise InvalidRequest(f"env: bash computes {name} itself, and it cannot be set for one command")
@@ -355,7 +356,8 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
     * ``exit_code``: what ``$?`` is in bash, or 128 + n if signal n killed the shell itself. None if bash has reported
       no status.
     * ``signal``: the signal that ended the shell itself, or that we sent to end the command.
-    * ``reason``: in words, why the call returned before the command ended by itself, or how the shell ended.
+    * ``reason``: in words, why the call returned before the command ended by itself, how the shell ended, or that the
+      agent's earlier session had expired.
     * ``state_kept``: False if the shell is gone; the next command starts in a new one.
     * ``ran``: False if the command certainly did not run. The shell was gone before, something else read the command,
       or its ``cwd`` or ``env`` could not be set. You can safely run it again.
@@ -363,11 +365,13 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
       earlier commands had left running, and the shell itself if we killed it.
     * ``background``: the ids of the processes that the command left running.
     * ``duration``: in seconds. ``cwd``: bash's working directory afterwards.
-    * ``stdout_omitted``, ``stderr_omitted``: how many bytes were dropped.
+    * ``stdout_omitted``, ``stderr_omitted``: how many bytes were dropped. ``stdout_omitted_lines``,
+      ``stderr_omitted_lines``: about how many lines ended in them; 0 also if that is unknown.
     * ``stdout_file``, ``stderr_file``: the spill files that were written; see ``Limits``.
     * ``id``: the name of the command for ``read_output``. A command that was handed back has one id for all its
       results.
     * ``output_kept``: False if ``read_output`` cannot show all of it, because the session's directory is full.
+    * ``matched``: True if ``wait(until=)`` returned because the output matches.
     """
 
     stdout_bytes: bytes
@@ -390,6 +394,9 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
     ran: bool = True
     id: str = ""
     output_kept: bool = True
+    matched: bool = False
+    stdout_omitted_lines: int = 0
+    stderr_omitted_lines: int = 0
 
     @property
     def stdout(self) -> str:
@@ -442,8 +449,9 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
         if files := [file for file in (self.stdout_file, self.stderr_file) if file]:
             notes.append(f"all of the output: {', '.join(files)}")
         if (mask := masker(redact)) is None:
-            return report(streams_of(self), notes, max_chars, clean, self.id if self.output_kept else "")
-        return report(masked_streams(self, mask, clean), [*map(mask, notes)], max_chars, clean)
+            id = self.id if self.output_kept else ""
+            return report(streams_of(self), notes, max_chars, clean, id, omitted_lines(self))
+        return report(masked_streams(self, mask, clean), [*map(mask, notes)], max_chars, clean, "", omitted_lines(self))
 
     def __str__(self) -> str:
         """Return ``for_model()``."""
@@ -525,6 +533,11 @@ def streams_of(result: Result) -> tuple[tuple[Stream, bytes, int, int], ...]:
         ("stdout", result.stdout_bytes, result.stdout_omitted, result.stdout_cut),
         ("stderr", result.stderr_bytes, result.stderr_omitted, result.stderr_cut),
     )
+
+
+def omitted_lines(result: Result) -> dict[str, int]:
+    """Return for each stream about how many lines were dropped."""
+    return {"stdout": result.stdout_omitted_lines, "stderr": result.stderr_omitted_lines}
 
 
 def masked_streams(

@@ -59,6 +59,11 @@ class Observers:
         self._secrets: Secrets | None = None
 
     @property
+    def owner(self) -> str:
+        """The agent, as a message of the log begins; "" if the session has none."""
+        return f"agent {self.agent!r}: " if self.agent else ""
+
+    @property
     def wanted(self) -> bool:
         """Whether the commands have any observer."""
         return bool(self.callbacks) or logger(DEBUG) is not None

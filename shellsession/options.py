@@ -142,16 +142,20 @@ def check_options(env: object, extra_env: object, agent_env: object, size: objec
 
 def _check_variable(name: object, value: object) -> None:
     """Raise InvalidRequest if this variable cannot be in the environment of a process."""
-    fit = isinstance(name, str) and isinstance(value, str) and name != "" and "=" not in name
-    with suppress(UnicodeEncodeError):
-        if fit and b"\0" not in os.fsencode(f"{name}{value}"):
-            return
-    # If a name contains "=", the rest was probably meant as the value, which must not be shown.
-    shown = repr(name.partition("=")[0]) if isinstance(name, str) else f"its name is {type(name).__name__}"
-    raise InvalidRequest(
-        f"a variable cannot be put into the environment: {shown} (names and values are str without NUL bytes; a name is"
-        ' not empty and has no "=")'
-    )
+    if not isinstance(name, str):
+        why = f"its name is {type(name).__name__}, not str"
+    elif not name:
+        why = "its name is empty"
+    elif "=" in name:  # the rest was probably meant as the value, which must not be shown
+        why = f'its name, {name.partition("=")[0] + "=..."!r}, contains "="'
+    elif not isinstance(value, str):
+        why = f"the value of {name!r} is {type(value).__name__}, not str"
+    else:
+        with suppress(UnicodeEncodeError):
+            if b"\0" not in os.fsencode(f"{name}{value}"):
+                return
+        why = f"{name!r} (name or value contain a NUL byte, or a character that cannot be encoded)"
+    raise InvalidRequest(f"a variable cannot be put into the environment: {why}")
 
 
 def check_size(size: object) -> None:

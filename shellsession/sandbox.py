@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from os import PathLike  # imported at run time, too: pydantic and get_type_hints look it up here
 from typing import Any, Final
 
-from .errors import InvalidRequest
+from .errors import InvalidRequest, SandboxUnavailable
 from .models import check_flag, path_text, to_bytes
 
 _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -68,7 +68,7 @@ class Sandbox:
     Cgroups enforce all three where they can be made. If a process is killed for its memory there, the result's
     ``reason`` is "killed: memory limit 512M". Elsewhere ``memory`` limits each process by itself (RLIMIT_AS),
     ``processes`` is RLIMIT_NPROC, which does not bind root, and ``cpu`` is not available. The start of a session raises
-    SandboxUnavailable if a limit cannot be enforced.
+    SandboxUnavailable if a limit cannot be enforced, or a path does not exist.
 
     Processes have process ids of their own inside; results and jobs show the host's. Before Linux 6.15, only the exit
     status (128 + n) shows that a signal ended bash itself. Raises InvalidRequest.
@@ -195,14 +195,14 @@ class _Mount:
 
 
 def command_line(sandbox: Sandbox, facts: Facts, command: list[str], seccomp: int, grouped: bool = False) -> list[str]:
-    """The command line that runs ``command`` in the sandbox. Raises InvalidRequest for contradictory paths.
+    """The command line that runs ``command`` in the sandbox. Raises SandboxUnavailable for contradictory paths.
 
     ``seccomp``: the descriptor from which bubblewrap reads its filter. ``grouped``: cgroups of ours enforce the limits.
     """
     mounts = _mounts(sandbox, facts)
     mount = _nearest_mount(mounts, facts.cwd)
     if mounts[mount].empty and mount != facts.cwd:
-        raise InvalidRequest(
+        raise SandboxUnavailable(
             f"the working directory {facts.cwd!r} does not exist in the sandbox, where {mount!r} is empty:"
             " add it to the sandbox's write, or pass another cwd="
         )
@@ -245,7 +245,7 @@ def _mounts(sandbox: Sandbox, facts: Facts) -> dict[str, _Mount]:
     for path, is_directory in facts.hide:
         _refuse_fresh_mount("hide", path)
         if path in facts.write or path == "/":
-            raise InvalidRequest(f"sandbox: {path!r} cannot be hidden{' and written' if path != '/' else ''}")
+            raise SandboxUnavailable(f"sandbox: {path!r} cannot be hidden{' and written' if path != '/' else ''}")
         mounts[path] = _hidden(path) if is_directory else _Mount(("--ro-bind", facts.unreadable, path))
     mounts[facts.home] = _hidden(facts.home)
     mounts[facts.slot] = _Mount(("--ro-bind", facts.slot, facts.slot))
@@ -287,6 +287,6 @@ def is_within(path: str, directory: str) -> bool:
 
 def _refuse_fresh_mount(name: str, path: str) -> None:
     if any(is_within(path, own) for own in _FRESH_MOUNTS) and not is_within(path, "/dev/shm"):
-        raise InvalidRequest(
+        raise SandboxUnavailable(
             f"sandbox.{name}: {path!r} is in a directory that the sandbox makes itself: leave it out of write and hide"
         )

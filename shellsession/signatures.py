@@ -142,6 +142,8 @@ def fed(stdin: object) -> bytes:
     """Return the bytes of a stdin that is neither None nor the terminal. Raises InvalidRequest."""
     if not isinstance(stdin, str | bytes | bytearray | memoryview):
         raise InvalidRequest(f"stdin is None (/dev/null), TTY, str or bytes, not {type(stdin).__name__}")
+    if stdin == "TTY":
+        raise InvalidRequest("stdin is the text 'TTY': pass shellsession.TTY for the terminal, or b'TTY' for that text")
     return to_bytes("stdin", stdin)
 
 
@@ -326,7 +328,8 @@ class ThreadSession(_Streaming[R, Output]):
         ``pattern`` is a regular expression, or a list of them. Returns the index of the one that matched, and sets
         ``before``, ``after`` and ``match`` as pexpect does. The next Result has this output, too.
 
-        Raises pexpect.TIMEOUT after ``timeout`` seconds, and pexpect.EOF when the command has ended.
+        Raises pexpect.TIMEOUT after ``timeout`` seconds, and pexpect.EOF when the command has ended. Both are
+        ShellSessionErrors, too.
         """
         return self._expect(pattern, timeout, exact=False)
 
@@ -492,8 +495,10 @@ class AnyJob:
     def output(self, name: str) -> tuple[bytes, int]:
         """Return the output since the call returned, and how many of its bytes were omitted.
 
-        ``name`` is "stdout", "stderr" or "terminal". Raises SessionClosed in a forked child.
+        ``name`` is "stdout", "stderr" or "terminal". Raises SessionClosed in a forked child, and InvalidRequest.
         """
+        if name not in ("stdout", "stderr", "terminal"):
+            raise InvalidRequest(f'the output of a job is "stdout", "stderr" or "terminal", not {name!r:.100}')
         return self._kept(name)[:2]
 
     def _kept(self, name: str) -> tuple[bytes, int, int]:

@@ -10,7 +10,7 @@ import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Final, Protocol
 
     class Ended(Protocol):
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
         def background(self) -> tuple[int, ...]: ...
         @property
         def ran(self) -> bool: ...
+        @property
+        def matched(self) -> bool: ...
 
 
 # Bytes that a terminal does not show as they are. Tab and newline are text.
@@ -56,6 +58,7 @@ MAX_CHARS: Final = 30_000
 # The lines of more bytes than this are estimated from as many in the middle: to count them would take longer than all
 # else (1 MiB: 0.5 ms).
 _COUNTED: Final = 1 << 15
+_NO_LINES: Final = dict[str, int]()
 # So many process ids are shown.
 _LISTED: Final = 20
 
@@ -153,21 +156,25 @@ def edited(data: bytes, omitted: int, cut: int, edit: Callable[[str], str]) -> t
     return head + tail, omitted + len(data) - sum(map(len, parts)), len(head)
 
 
-def fitted(data: bytes, omitted: int, cut: int, room: int, cleaned: bool = True, call: str = "") -> str:
+def fitted(data: bytes, omitted: int, cut: int, room: int, cleaned: bool = True, call: str = "", lines: int = 0) -> str:
     """Output as text of at most ``room`` characters: all of it, or its first and last lines around a mark.
 
-    ``omitted`` bytes are missing at ``cut`` already. ``cleaned``: as ``clean`` does it. ``call``: what shows the rest.
+    ``omitted`` bytes with about ``lines`` lines are missing at ``cut`` already. ``cleaned``: as ``clean`` does it.
+    ``call``: what shows the rest.
     """
     if not omitted and len(data) <= 2 * _WINDOW * room and len(text := text_of(data, cleaned)) <= room:
         return text
     before, after = _whole_lines(*_around(data, cut)) if omitted else (data, data)
-    free = room - len(_mark(omitted + len(data), f"about {grouped(len(data))} lines", call))
+    free = room - len(_mark(omitted + len(data), f"about {grouped(len(data) + lines)} lines", call))
     if free <= 0:
         return _mark(omitted + len(data), call=call)[:room]
     head, size = _first(before, free // 2, cleaned)
     tail, rest = _last(after, free - len(head), cleaned)
     end = len(data) - rest
-    mark = _mark(omitted + end - size, "" if omitted else _lines(data, size, end), call)
+    count, is_exact = count_lines(data, size, end)
+    if omitted:
+        count, is_exact = (count + lines if lines else 0), False
+    mark = _mark(omitted + end - size, _in_words(count, is_exact), call)
     return head + mark + ("\n" if _begins_line(data, rest) else "") + tail
 
 
@@ -176,7 +183,13 @@ def _whole_lines(before: bytes, after: bytes) -> tuple[bytes, bytes]:
     return before[: before.rfind(b"\n") + 1] or before, after[after.find(b"\n") + 1 :] or after
 
 
-def shared(streams: Sequence[tuple[str, bytes, int, int]], room: int, cleaned: bool = True, id: str = "") -> list[str]:
+def shared(
+    streams: Sequence[tuple[str, bytes, int, int]],
+    room: int,
+    cleaned: bool = True,
+    id: str = "",
+    lines: Mapping[str, int] = _NO_LINES,
+) -> list[str]:
     """The text of each stream, of at most ``room`` characters together; see ``report``.
 
     A shorter stream gets all that it needs, and a longer one the rest.
@@ -185,7 +198,8 @@ def shared(streams: Sequence[tuple[str, bytes, int, int]], room: int, cleaned: b
     texts = [""] * len(streams)
     for left, (_, at) in zip(range(len(streams), 0, -1), sizes, strict=True):
         name, data, omitted, cut = streams[at]
-        texts[at] = fitted(data, omitted, cut, max(0, room // left), cleaned, call_for(id, name) if id else "")
+        call = call_for(id, name) if id else ""
+        texts[at] = fitted(data, omitted, cut, max(0, room // left), cleaned, call, lines.get(name, 0))
         room -= len(texts[at])
     return texts
 
@@ -230,16 +244,24 @@ def _begins_line(data: bytes, size: int) -> bool:
     return data[len(data) - size - 1 : len(data) - size] == b"\n"
 
 
-def _lines(data: bytes, begin: int, end: int) -> str:
-    """How many lines end between two places, in words; "" for none."""
+def count_lines(data: bytes | bytearray, begin: int, end: int, sample: int = _COUNTED) -> tuple[int, bool]:
+    """How many lines end between two places, and whether that is exact.
+
+    Of more than ``sample`` bytes it is an estimate from as many in the middle.
+    """
     size = end - begin
-    if size <= _COUNTED:
-        count = data.count(b"\n", begin, end)
+    if size <= sample:
+        return data.count(b"\n", begin, end), True
+    middle = begin + (size - sample) // 2
+    return data.count(b"\n", middle, middle + sample) * size // sample, False
+
+
+def _in_words(count: int, is_exact: bool) -> str:
+    """A number of lines in words; "" for none."""
+    if is_exact or not count:
         return f"{grouped(count)} line{'s' * (count != 1)}" if count else ""
-    middle = begin + (size - _COUNTED) // 2
-    count = data.count(b"\n", middle, middle + _COUNTED) * size // _COUNTED
     step = 10 ** max(0, len(str(count)) - 2)
-    return f"about {grouped(count // step * step)} lines" if count else ""
+    return f"about {grouped(round(count / step) * step)} lines"
 
 
 def _mark(size: int, lines: str = "", call: str = "") -> str:
@@ -282,12 +304,10 @@ def ending(result: Ended) -> str:
     kept = KEPT if result.state_kept else LOST
     match result.outcome:
         case "exited":
-            said = status(result.exit_code) if result.exit_code else ""
-            if said and result.reason:
-                said += f", {result.reason}"
+            said = ", ".join(filter(None, (status(result.exit_code) if result.exit_code else "", result.reason)))
             return said if result.state_kept else f"{said or 'exit status 0'}; {kept}"
         case "running":
-            return f"still running after {seconds} s"
+            return f"{f'{result.reason}; ' if result.matched else ''}still running after {seconds} s"
         case "input":
             return f"waits for input after {seconds} s"
         case "timed_out":
@@ -313,18 +333,24 @@ def _rounded(seconds: float) -> str:
 
 
 def report(
-    streams: Sequence[tuple[str, bytes, int, int]], notes: Sequence[str], room: int, cleaned: bool = True, id: str = ""
+    streams: Sequence[tuple[str, bytes, int, int]],
+    notes: Sequence[str],
+    room: int,
+    cleaned: bool = True,
+    id: str = "",
+    lines: Mapping[str, int] = _NO_LINES,
 ) -> str:
     """Output and how it ended, as one text of at most ``room`` characters.
 
     ``streams``: name, bytes, how many are missing, and where. Two that have something to show are labelled, and stderr
-    always. ``notes`` stand behind them, each in brackets. ``id``: with it ``read_output`` shows what is cut.
+    always. ``notes`` stand behind them, each in brackets. ``id``: with it ``read_output`` shows what is cut. ``lines``:
+    by name of a stream, about how many of its lines are missing.
     """
     given = [one for one in streams if one[1] or one[2]]
     ends = [f"[{note}]" for note in notes if note] or ([] if given else ["[no output]"])
     labels = [f"[{name}]" if len(given) > 1 or name != "stdout" else "" for name, *_ in given]
     free = room - sum(len(one) + 1 for one in (*ends, *labels)) - len(given)
     parts = list[str]()
-    for label, text in zip(labels, shared(given, free, cleaned, id), strict=True):
+    for label, text in zip(labels, shared(given, free, cleaned, id, lines), strict=True):
         parts += [label] * bool(label) + [text.removesuffix("\n")]
     return ("\n".join((*parts, *ends)) or "[an empty line]")[:room]

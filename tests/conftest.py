@@ -7,6 +7,7 @@ import importlib.util
 import itertools
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -40,6 +41,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 # Remove what pytest-xdist and readline export: it is not part of the environment under test.
 for _name in [name for name in os.environ if name.startswith("PYTEST_XDIST_")] + ["COLUMNS", "LINES"]:
     os.environ.pop(_name, None)
+
+# `nohup make test &` ignores these, and so would every child. We ignore SIGQUIT and SIGHUP still, but by a handler.
+for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        _is_ctrl_c = _number == signal.SIGINT
+        signal.signal(_number, signal.default_int_handler if _is_ctrl_c else lambda *_: None)
 
 
 def import_from(first: float) -> None:

@@ -19,6 +19,7 @@ from system import wait_until
 
 from shellsession import (
     Agents,
+    AlreadyOpen,
     AsyncSession,
     CommandTimeout,
     InvalidRequest,
@@ -33,6 +34,7 @@ from shellsession import (
 from shellsession.contracts import bashtool, phoenix, spec
 from shellsession.integrations.binding import run_to_end
 from shellsession.integrations.toolbox import PROGRESS, Toolbox
+from shellsession.options import SessionOptions
 
 sh = kinds.sh
 
@@ -132,10 +134,20 @@ def test_a_second_client_cannot_go_around_the_policy(daemon: Daemon) -> None:
         connect("a", daemon.socket, False, policy=Policy(confirm=lambda *_: True))
 
 
-def test_other_options_of_a_later_client_change_nothing(daemon: Daemon) -> None:
-    with connect("a", daemon.socket, False, cwd="/tmp") as first:
-        with connect("a", daemon.socket, False, cwd="/usr", extra_env={"LATE": "1"}, limits=Limits(2)) as second:
-            assert second.run("echo $PWD ${LATE-none}").stdout == "/tmp none\n"
+def test_other_options_of_a_later_client_are_refused(daemon: Daemon) -> None:
+    given: SessionOptions = {"cwd": "/tmp", "env": {"X": "1", "PATH": "/bin"}}
+    with connect("a", daemon.socket, False, **given) as first:
+        others: tuple[SessionOptions, ...] = (
+            {"cwd": "/usr"},
+            {"env": {"X": "2"}},
+            {"extra_env": {"LATE": "1"}},
+            {"limits": Limits(2)},
+        )
+        for other in others:
+            with pytest.raises(AlreadyOpen, match=r"^agent 'a' already has a session, which "):
+                connect("a", daemon.socket, False, **other)
+        with connect("a", daemon.socket, False, **given) as second:
+            assert second.run("echo $PWD $X").stdout == "/tmp 1\n"
             assert (first.opened_here, second.opened_here) == (True, False)
         first.close()
 

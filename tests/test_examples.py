@@ -23,6 +23,14 @@ def test_an_example_prints_what_it_says(example: Example) -> None:
     check(example)
 
 
+def test_without_an_answer_no_command_is_approved() -> None:
+    (example,) = (one for one in EXAMPLES if str(one) == "approve_commands.py")
+    example.skip_if_it_cannot_run()
+    done = example.run(typed="")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "'b.tmp'" in done.stdout.splitlines()[-1]
+
+
 def test_every_example_is_short() -> None:
     lines = {str(one): len(one.path.read_text(encoding="utf-8").splitlines()) for one in EXAMPLES}
     assert {name: count for name, count in lines.items() if count > _LINES_MAX} == {}

@@ -80,6 +80,7 @@ def test_a_shell_that_was_killed_between_two_commands_is_a_warning(caplog: pytes
         assert not sh.run("true").ran
     (lost,) = (record for record in caplog.records if record.name == "shellsession")
     assert lost.levelno == logging.WARNING
+    assert lost.getMessage().startswith("a command cost the session its shell: ")
 
 
 def test_a_program_without_logging_gets_nothing_on_stderr_and_does_not_load_it(tmp_path: Path) -> None:

@@ -176,7 +176,8 @@ def test_a_wait_ends_when_the_output_matches(sh: Session, place: Path) -> None:
     assert (ready.outcome, ready.runs_on) == ("running", True)
     assert "Ready on port" in first.stdout + ready.stdout
     assert "matches" in ready.reason
-    assert sh.wait(SOON, until="Ready").reason == "the time limit passed"
+    late = sh.wait(SOON, until="Ready")
+    assert (ready.matched, late.matched, late.reason) == (True, False, "the time limit passed")
     assert sh.wait(idle_timeout=SOON, until="Ready").outcome == "idle"
     (place / "go").write_text("go")
     rebuilt = sh.wait(until="Rebuilt [é]")

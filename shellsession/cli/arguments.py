@@ -205,6 +205,28 @@ class _Parser(argparse.ArgumentParser):
             _transport(parsed)
         return parsed, rest
 
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        parsed, rest = self.parse_known_args(args, namespace)
+        if rest:
+            self.error(f"unrecognized arguments: {' '.join(rest)}{self._advice(rest[0])}")
+        return parsed
+
+    def _advice(self, word: str) -> str:
+        """What the user may have meant by a word that this verb does not take; "" if there is no guess."""
+        from difflib import get_close_matches  # rarely needed
+
+        known = self._option_string_actions
+        option = word.partition("=")[0]
+        if option == "--via":
+            return f": `{self.prog}` is for the daemon of this machine, so run it there"
+        if option.startswith("-"):
+            return "".join(f": did you mean {close}?" for close in get_close_matches(option, known, 1))
+        if "--session" in known:
+            return f": to name an agent, write -s {word}"
+        if self.prog == "shellsession stop":
+            return f": it ends the daemon; `shellsession kill {word}` closes one session"
+        return ""
+
     def print_help(self, file: Any = None) -> None:
         """Print the help. Raises OSError if that fails, which argparse would ignore."""
         print(self.format_help(), end="", file=file)
@@ -315,6 +337,13 @@ def variable(text: str) -> tuple[str, str]:
     if not is_set:
         raise argparse.ArgumentTypeError(f"{name!r:.40} has no value: write {name:.40}=VALUE")
     return name, value
+
+
+def number(text: str) -> float:
+    """Parse a number."""
+    with suppress(ValueError):
+        return float(text)
+    raise argparse.ArgumentTypeError(f"{text!r:.40} is not a number")
 
 
 def count(text: str) -> int:

@@ -11,9 +11,10 @@ import secrets
 import shlex
 import time
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any, Final
 
+from ..daemon.client.admin import Visit
 from ..daemon.client.link import Link
 from ..daemon.client.remote import limits_fields
 from ..daemon.client.session import connect
@@ -22,7 +23,15 @@ from ..daemon.protocol.endpoint import socket_path
 from ..daemon.protocol.messages import to_error
 from ..daemon.protocol.wire import PROTOCOL, Decoder, Message, encode
 from ..engine.io.threads import Poller, drive
-from ..errors import DaemonUnavailable, InvalidRequest, NotRunning, SessionBusy, SessionClosed, ShellSessionError
+from ..errors import (
+    DaemonUnavailable,
+    InvalidRequest,
+    NoSuchAgent,
+    NotRunning,
+    SessionBusy,
+    SessionClosed,
+    ShellSessionError,
+)
 from ..models import Limits
 from . import arguments
 from .arguments import escaped
@@ -36,12 +45,12 @@ EXAMPLES: Final = (
 )
 _DESCRIPTION: Final = """\
 See what an agent runs in its session, and run commands there yourself. If the agent has no session, one is opened (not
-with --read-only). While a command runs, it gets your keys, and Ctrl-C interrupts it. Ctrl-] leaves at any time; a
-running command continues. What you type to a command that the agent started is not echoed: it may have asked for a
-password. Programs see the TERM of the session, mostly "dumb": `export TERM=...` before you start an editor or a pager.
-A second person who attaches sees what runs, and is next when you leave. With prompt_toolkit
-(`pip install 'PATH/TO/SHELLSESSION[attach]'`) the prompt has a history and edits commands of several lines. The history
-keeps commands unmasked, secrets included, in attach_history, beside the audit log."""
+with --read-only), and closed when you leave without a command. While a command runs, it gets your keys, and Ctrl-C
+interrupts it. Ctrl-] leaves at any time; a running command continues. What you type to a command that the agent
+started is not echoed: it may have asked for a password. Programs see the TERM of the session, mostly "dumb": `export
+TERM=...` before you start an editor or a pager. A second person who attaches sees what runs, and is next when you
+leave. With prompt_toolkit (`pip install 'PATH/TO/SHELLSESSION[attach]'`) the prompt has a history and edits commands
+of several lines. The history keeps commands unmasked, secrets included, in attach_history, beside the audit log."""
 
 # How many characters of another's command are shown.
 _COMMAND_LENGTH: Final = 4096
@@ -79,19 +88,24 @@ def main(words: Sequence[str]) -> int:
     arguments.check_here("attach")
     path = socket_path(args.socket)
     with Terminal() as terminal:
+        is_new = False
         if not args.read_only:
-            connect(args.agent, path).disconnect()
+            with connect(args.agent, path) as session:
+                is_new = session.opened_here
         try:
             with closing(Connection(args.agent, path)) as connection:
                 terminal.raw_mode()
                 if args.read_only:
                     Watcher(terminal, connection).watch()
                 else:
-                    Person(terminal, connection).run(args.others)
+                    Person(terminal, connection, is_new).run(args.others)
         except ConnectionLost:
             raise DaemonUnavailable(
                 "the daemon has ended, and every session with it: attach again to open a new one"
             ) from None
+    if is_new:  # perhaps the name was mistyped
+        with suppress(NoSuchAgent, DaemonUnavailable), Visit(args.agent, path) as visit:
+            visit.close_unused()
     return 0
 
 
@@ -211,8 +225,9 @@ class Watcher:
 class Person(Watcher):
     """A person who has exclusive use of the session and runs commands in it."""
 
-    def __init__(self, terminal: Terminal, connection: Connection) -> None:
+    def __init__(self, terminal: Terminal, connection: Connection, is_new: bool) -> None:
         super().__init__(terminal, connection)
+        self._is_new = is_new  # we have opened the session
         self._prompt = open_prompt(terminal, connection.fd, self.receive)
         self._holder = secrets.token_hex(8)  # our name in requests for exclusive use
         self._has_hold = False
@@ -230,7 +245,8 @@ class Person(Watcher):
     def run(self, others: str) -> None:
         """Show the session and run commands until the person leaves."""
         meanwhile = "wait" if others == "wait" else "are refused"
-        self.welcome = f"attached to {self.name}, whose own calls {meanwhile} until you leave: Ctrl-] leaves"
+        name = f"{self.name} (a new session)" if self._is_new else self.name
+        self.welcome = f"attached to {name}, whose own calls {meanwhile} until you leave: Ctrl-] leaves"
         self._ask("watch")
         self._ask("hold", others=others)
         while self._follow_commands() and self._refresh():

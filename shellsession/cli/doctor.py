@@ -68,7 +68,9 @@ def _system() -> Finding:
 
 
 def _bash() -> Finding:
-    if (path := shutil.which("bash")) is None:
+    from ..engine.bash.spawn import find_bash
+
+    if (path := find_bash("bash")) is None:
         return Finding("bash", "failed", "none on PATH", "install bash 4.4 or newer, or name one: Session(bash=PATH)")
     # -p: without BASH_ENV and functions from the environment, which may print as well.
     said = _output([path, "-p", "-c", "echo ${BASH_VERSINFO[0]} ${BASH_VERSINFO[1]} $BASH_VERSION"]).split()

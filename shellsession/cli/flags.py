@@ -52,7 +52,9 @@ def add_session(parser: argparse.ArgumentParser, description: str = NEW_SESSION,
     group.add_argument("--missing-ok", action="store_true", help="skip --hide paths that do not exist")
     group.add_argument("--network", action="store_true", help="give it the host's network")
     group.add_argument("--memory", metavar="SIZE", help="the memory of all its processes together, such as 512M")
-    group.add_argument("--cpu", metavar="N", type=float, help="its processor time; 0.5 is half of one processor")
+    group.add_argument(
+        "--cpu", metavar="N", type=arguments.number, help="its processor time; 0.5 is half of one processor"
+    )
     group.add_argument(
         "--pass-env",
         metavar="PATTERN",

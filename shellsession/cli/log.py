@@ -75,7 +75,7 @@ def main(words: Sequence[str]) -> int:
 def _row(entry: Mapping[str, Any]) -> tuple[object, ...]:
     """The table row of an entry. The file may contain anything, so a missing field shows as ``-``."""
     outcome, took, status = entry.get("outcome", "-"), entry.get("duration"), entry.get("exit_code", "-")
-    if entry.get("ran") is False:
+    if entry.get("ran") is False and outcome != "refused":
         outcome = "not run"
     elif outcome == "exited":
         outcome = status

@@ -131,6 +131,8 @@ def _run(words: Sequence[str], begin: Callable[[], object]) -> int:
 
         show(f"shellsession {VERSION}")
         return 0
+    if words[0].startswith("-"):
+        raise InvalidRequest(f"the verb comes before {words[0]!r:.40}: `shellsession VERB [OPTIONS]`")
     if words[0] not in VERBS:
         from difflib import get_close_matches  # rarely needed
 

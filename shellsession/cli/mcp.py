@@ -39,9 +39,9 @@ def own_parser() -> argparse.ArgumentParser:
         "-s", "--session", metavar="AGENT", type=name, help="use this agent's session, held by the daemon"
     )
     limit = "seconds that a command may run if the model names no limit (default: 600)"
-    parser.add_argument("--timeout", metavar="S", type=float, default=600.0, help=limit)
+    parser.add_argument("--timeout", metavar="S", type=arguments.number, default=600.0, help=limit)
     patience = "seconds that a call may take (default: 45; clients give up after about 60)"
-    parser.add_argument("--patience", metavar="S", type=float, default=45.0, help=patience)
+    parser.add_argument("--patience", metavar="S", type=arguments.number, default=45.0, help=patience)
     chars = f"the longest text that the model gets (default: {MAX_CHARS})"
     parser.add_argument("--max-chars", metavar="N", type=arguments.positive, default=MAX_CHARS, help=chars)
     flags.add_session(parser, _SESSION)

@@ -16,7 +16,7 @@ from typing import Any, Final
 from ..daemon.client.admin import Visit
 from ..daemon.protocol.wire import Message
 from ..engine.io.threads import Poller, Wait
-from ..errors import MATCHES, InvalidRequest
+from ..errors import InvalidRequest
 from ..models import OnOutput, Result, streams_of
 from ..signatures import Seconds
 from .arguments import show_json, span, talk
@@ -55,7 +55,7 @@ def status(result: Result, interrupted: bool = False) -> int:
         return INTERRUPTED
     if not result.ran:
         return REFUSED
-    if result.reason.startswith(MATCHES):  # it runs on, as requested
+    if result.matched:  # it runs on, as requested
         return 0
     if result.outcome in _STATUS:
         return _STATUS[result.outcome]

@@ -25,6 +25,7 @@ CTRL_C: Final = b"\x03"
 CTRL_D: Final = b"\x04"
 LEAVE: Final = b"\x1d"  # Ctrl-], as in telnet
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
+_ENDING_MAX: Final = 5.0  # seconds to restore the terminal after a signal
 # Escape sequences: colours, titles, modes (ECMA-48, 5.4 and 5.6; and those of xterm). Taken not to move the cursor.
 ESCAPE: Final = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|O[ -~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-~])")
 # Modes that programs switch (DECSET), such as the alternate screen. Those in _USUALLY_ON are on by default.
@@ -37,7 +38,7 @@ _LINES_ASKED: Final = 40  # of a command that a person is asked about: more woul
 class Terminal:
     """The terminal on stdin and stdout, as a context manager. Raises InvalidRequest if there is none.
 
-    In the block, SIGTERM and SIGHUP raise SystemExit. After it they are ignored, as the program is about to end.
+    In the block, SIGTERM and SIGHUP raise SystemExit. If the program has not ended soon after that, SIGALRM kills it.
     """
 
     def __init__(self) -> None:
@@ -54,8 +55,7 @@ class Terminal:
     def __enter__(self) -> Self:
         for fd in (STDIN, _STDOUT):  # another program may have made them non-blocking
             os.set_blocking(fd, True)
-        for number in _SIGNALS:
-            signal.signal(number, _end)
+        self._handlers = [signal.signal(number, _end) for number in _SIGNALS]
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -65,6 +65,8 @@ class Terminal:
             self.reset_screen()
             self.begin_line()
         self._set(self._found)
+        for number, handler in zip(_SIGNALS, self._handlers, strict=True):
+            signal.signal(number, handler)
 
     # -- input
 
@@ -168,4 +170,5 @@ def encoded(text: str) -> bytes:
 def _end(number: int, _: object) -> NoReturn:
     for other in _SIGNALS:  # ignore further signals while the terminal is restored
         signal.signal(other, signal.SIG_IGN)
+    signal.setitimer(signal.ITIMER_REAL, _ENDING_MAX)  # an event loop may lose the exception, or its cleanup may hang
     raise SystemExit(128 + number)

@@ -13,6 +13,7 @@ _PHRASES: Final = {
     ),
     "connect again for a new one": "`shellsession run` opens a new one",
     "the host's own working directory is gone": "the directory that this runs in was removed",
+    "name the program with remote=": "name the program in SHELLSESSION_REMOTE",
     "run it with stdin=TTY": "start it with `shellsession run -i`",
     "cwd= or env= could not be": "-C or --env could not be",
     "sandbox.write": "--write",

@@ -11,15 +11,15 @@ A session is that of ``connect``: only the way to the daemon is another one. So 
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, Self, TypeVar, Unpack
 
 from ..agents import AgentInfo
-from ..daemon.client import admin
 from ..daemon.client.async_session import AsyncRemoteSession
 from ..daemon.client.link import Link, Pool
 from ..daemon.client.pipe import PipeChannel
@@ -43,8 +43,6 @@ from .pipe import NodeTransport
 
 S = TypeVar("S", bound=Remote)
 T = TypeVar("T")
-# Connections that a driver keeps to each node.
-_CONNECTIONS: Final = 64
 _ANSWER: Final = 10.0  # seconds that a node has to answer a question about it
 
 
@@ -62,8 +60,8 @@ class NodeInfo:
     nice: int | None
 
 
-class _AgentTransport:
-    """The way to one agent's session, on whichever node that is."""
+class _AgentTransport(Pool):
+    """The way to one agent's session, on whichever node that is. All sessions on a node share its idle connections."""
 
     is_local = False
 
@@ -74,25 +72,27 @@ class _AgentTransport:
     def __str__(self) -> str:
         return str(self._node or "no node yet")
 
-    def _placed(self) -> NodeTransport:
+    def _placed(self, anew: bool = False) -> NodeTransport:
         """The agent's node. Raises DaemonUnavailable once if it was lost, so that the caller knows."""
+        self._cluster.refuse_fork()
         node = self._node
-        if node is None:
-            node = self._node = self._cluster.place([self._agent])[0]
-        elif node.is_lost:
+        if node is not None and node.is_lost:
             raise self._lost(node)
+        if node is None or anew:
+            node = self._node = self._cluster.place([self._agent])[0]
         return node
 
     def _lost(self, node: NodeTransport) -> DaemonUnavailable:
         """The error for the loss of the node. The next call goes to another one."""
         self._node = None
+        node.pool.close()
         return DaemonUnavailable(
             f"{node} was lost, and the session of agent {self._agent!r} with it; nothing was run: run the command"
             " again for a fresh session on another node"
         )
 
-    def _call(self, function: Callable[[NodeTransport], T]) -> T:
-        node = self._placed()
+    def _call(self, function: Callable[[NodeTransport], T], anew: bool = False) -> T:
+        node = self._placed(anew)
         try:
             return function(node)
         except DaemonUnavailable as error:
@@ -101,13 +101,26 @@ class _AgentTransport:
             raise
 
     def inherited(self) -> dict[str, Any]:
-        return self._call(NodeTransport.inherited)
+        # The session is to be opened. If it was open before, the agent may be on another node by now.
+        return self._call(NodeTransport.inherited, anew=True)
 
     def reach(self) -> PipeChannel | None:
         return self._call(NodeTransport.reach)
 
     def connect(self, start: bool) -> PipeChannel:
         return self._call(lambda node: node.connect(start))
+
+    def take(self, incarnation: str = "") -> Link | None:
+        return None if (node := self._node) is None else node.pool.take(incarnation)
+
+    def give_back(self, link: Link) -> None:
+        if (node := self._node) is None:
+            link.close()
+        else:
+            node.pool.give_back(link)
+
+    def close(self) -> None:
+        """Does nothing: the connections are not only ours."""
 
 
 class _Cluster:
@@ -117,9 +130,16 @@ class _Cluster:
         self.directory = directory
         self._nodes: dict[str, NodeTransport] = {}
         self._lock = threading.Lock()
+        self._owner = os.getpid()
+
+    def refuse_fork(self) -> None:
+        """Raise InvalidRequest in a forked child, where calls of Ray would wait for ever."""
+        if self._owner != os.getpid():
+            raise InvalidRequest("these agents belong to the process that made them: make new ones in a forked child")
 
     def ask(self, call: Any) -> Any:
         """The answer of the directory. Raises DaemonUnavailable if it is gone, and the errors that it returns."""
+        self.refuse_fork()
         try:
             answer = ray.get(call)
         except RayError as error:
@@ -136,62 +156,39 @@ class _Cluster:
     def _known(self, name: str, address: str, relay: Any) -> NodeTransport:
         with self._lock:
             node = self._nodes.get(name)
-            if node is None or node.is_lost:
+            if node is None or node.is_lost or node.relay._actor_id != relay._actor_id:
                 node = self._nodes[name] = NodeTransport(name, address, relay)
             return node
 
-    def nodes(self) -> list[tuple[NodeTransport, int]]:
+    def _answers(self, method: str) -> Iterator[tuple[NodeTransport, int, Any]]:
+        """Each node whose relay answers, the number of its agents, and that answer."""
         found = self.ask(self.directory.nodes.remote())
-        return [(self._known(name, address, relay), count) for name, address, relay, count in found]
+        calls = [getattr(relay, method).remote() for _, _, relay, _ in found]
+        for (name, address, relay, count), call in zip(found, calls, strict=True):
+            with suppress(RayError):  # the directory does not know yet that the node is lost
+                yield self._known(name, address, relay), count, ray.get(call, timeout=_ANSWER)
 
     def node_infos(self) -> list[NodeInfo]:
-        """Of the nodes that answer."""
-        infos = []
-        for node, count, about in [(node, count, node.relay.about.remote()) for node, count in self.nodes()]:
-            with suppress(RayError):  # the directory does not know yet that the node is lost
-                infos.append(NodeInfo(node.name, node.address, count, ray.get(about, timeout=_ANSWER)["nice"]))
-        return infos
+        return [
+            NodeInfo(node.name, node.address, count, about["nice"]) for node, count, about in self._answers("about")
+        ]
 
     def agent_infos(self) -> list[AgentInfo]:
         known = AgentInfo.__dataclass_fields__.keys()
         return [
             AgentInfo(**{name: value for name, value in one.items() if name in known})
-            for node, _ in self.nodes()
-            for one in admin.agents(node)
+            for _, _, agents in self._answers("agents")
+            for one in agents
         ]
 
+    def disconnect(self) -> None:
+        for node in self._nodes.values():
+            node.pool.close()
+
     def close(self) -> None:
-        self.ask(self.directory.close.remote())
+        with suppress(DaemonUnavailable):  # another driver has closed it
+            self.ask(self.directory.close.remote())
         ray.kill(self.directory)
-
-
-class _Pool(Pool):
-    """The idle connections to all nodes. The sessions share them: a driver has thousands of sessions."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._of: dict[str, list[Link]] = {}
-
-    def take(self, incarnation: str = "") -> Link | None:
-        super().take()  # in a forked child, forgets those of its parent
-        idle = self._of.get(incarnation, [])
-        with suppress(IndexError):  # another thread may take the last one
-            while (link := idle.pop()).closed:
-                pass
-            return link
-        return None
-
-    def give_back(self, link: Link) -> None:
-        idle = self._of.setdefault(link.incarnation, [])
-        if len(idle) < _CONNECTIONS:
-            idle.append(link)
-        else:
-            link.close()
-
-    def close(self) -> None:
-        for idle in [*self._of.values()]:
-            while idle:
-                idle.pop().close()
 
 
 class _RayAgents(Generic[S]):
@@ -215,8 +212,9 @@ class _RayAgents(Generic[S]):
 
         ``per_node``: how many agents a node may have. ``resources``: only nodes with these Ray resources get agents
         (default: every node with a CPU). ``name``: drivers that use the same name share the agents. ``lifetime``: "job"
-        ends all sessions with the Ray job that made them; "detached" keeps them until ``close()``. ``lease``: seconds
-        after which a node that is cut off ends its sessions; its agents are placed anew after that.
+        ends all sessions with the first of these drivers, when it ends or drops its RayAgents; "detached" keeps them
+        until ``close()``. ``lease``: seconds after which a node that is cut off ends its sessions; its agents are
+        placed anew after that.
 
         The options about the cluster are those of the first driver. Raises InvalidRequest.
         """
@@ -226,7 +224,8 @@ class _RayAgents(Generic[S]):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise InvalidRequest(f"{option} is a number of sessions, 1 or more, not {value!r:.100}")
         check_seconds("idle_ttl", idle_ttl)
-        if not isinstance(lease, int | float) or lease < 1:
+        check_seconds("lease", lease)
+        if lease is None or lease < 1:
             raise InvalidRequest(f"lease is a number of seconds, 1 or more, not {lease!r:.100}")
         if lifetime not in ("job", "detached"):
             raise InvalidRequest(f'lifetime is "job" or "detached", not {lifetime!r:.100}')
@@ -236,7 +235,7 @@ class _RayAgents(Generic[S]):
         self._opening = opening(inherited={}, **session_options)
         self._lasts = lifetime == "detached"
         name = f"shellsession-{secrets.token_hex(8)}" if name is None else name
-        serve = ["--max-sessions", str(per_node), "--idle-ttl", f"{idle_ttl or 0:g}"]
+        serve = ["--max-sessions", str(per_node), "--idle-ttl", str(idle_ttl or 0)]
         actor = ray.remote(Directory).options(
             name=name,
             namespace=NAMESPACE,
@@ -250,7 +249,6 @@ class _RayAgents(Generic[S]):
         )
         self._cluster = _Cluster(actor.remote(name, max_sessions, per_node, resources or {}, lease, serve))
         self._sessions: dict[str, S] = {}
-        self._pool = _Pool()
         self._lock = threading.Lock()
         self._closed = False
 
@@ -269,24 +267,25 @@ class _RayAgents(Generic[S]):
                 check_elsewhere(options)
                 fields = {**self._opening, **opening(inherited={}, **options)} if options else self._opening
                 transport = _AgentTransport(self._cluster, agent)
-                session = self._sessions[agent] = self._kind(agent, transport, True, fields, self._pool)
+                session = self._sessions[agent] = self._kind(agent, transport, True, fields, transport)
             return session
 
     def _forget(self, agent: str) -> S:
         """Forget the agent, and return its session. Raises NoSuchAgent."""
         with self._lock:
             session = self._sessions.pop(agent, None)
-        if session is not None and not session.closed:
-            return session
         if self._cluster.ask(self._cluster.directory.find.remote(agent)) is None:
             raise NoSuchAgent(f"agent {agent!r} has no session: it has run nothing yet, or was closed")
-        return self._kind(agent, _AgentTransport(self._cluster, agent), True, self._opening, self._pool)
+        if session is not None and not session.closed:
+            return session
+        transport = _AgentTransport(self._cluster, agent)
+        return self._kind(agent, transport, True, self._opening, transport)
 
     def _end(self) -> None:
         with self._lock:
             self._closed = True
             self._sessions.clear()
-        self._pool.close()
+        self._cluster.disconnect()
 
 
 class RayAgents(_RayAgents[RemoteSession]):

@@ -25,17 +25,18 @@ NAMESPACE: Final = "shellsession"
 _FRESH: Final = 1.0
 # A node has so many seconds to answer for its sessions.
 _ANSWER: Final = 10.0
+# A relay may take so many seconds to start: Ray may install the job's packages first.
+_START: Final = 600.0
 # An agent keeps its place for so many seconds until it has a session.
 _RESERVED: Final = 120.0
-_IDLE_NAMES_MAX: Final = 20
 
 
 class _Node:
-    """A node, its relay, and when that asked for the lease. ``agents``: when they were placed there."""
+    """A node and its relay. ``agents``: when they were placed there."""
 
     def __init__(self, name: str, address: str, relay: Any) -> None:
         self.name, self.address, self.relay = name, address, relay
-        self.asked = time.monotonic()
+        self.made, self.asked = time.monotonic(), 0.0  # when the relay asked for the lease; 0: it has not started yet
         self.agents: dict[str, float] = {}
 
 
@@ -117,18 +118,20 @@ class Directory:
         return next((node for node in self._nodes.values() if agent in node.agents), None)
 
     async def _place(self, agent: str) -> tuple[str, str, Any]:
-        async with self._lock:
-            await self._look()
-            until = self._lost.get(agent, self._unknown_until if self._node_of(agent) is None else 0.0)
-        if (left := until - time.monotonic()) > 0:
+        while True:
+            async with self._lock:
+                await self._look()
+                if (left := self._left(agent)) <= 0:
+                    node = self._node_of(agent) or await self._room()
+                    node.agents[agent] = time.monotonic()
+                    return node.name, node.address, node.relay
             await asyncio.sleep(left)
-        async with self._lock:
-            await self._look()
-            if (node := self._node_of(agent)) is None:
-                node = await self._room()
-                node.agents[agent] = time.monotonic()
-            self._lost.pop(agent, None)
-            return node.name, node.address, node.relay
+
+    def _left(self, agent: str) -> float:
+        """How many seconds the agent may still have a shell on a lost node, or on one that has not answered yet."""
+        if self._node_of(agent) is not None:
+            return 0.0
+        return self._lost.get(agent, self._unknown_until) - time.monotonic()
 
     async def _room(self) -> _Node:
         """The node with the fewest agents. Raises TooManySessions, DaemonUnavailable."""
@@ -152,14 +155,16 @@ class Directory:
 
     async def _look(self) -> None:
         """Learn which nodes there are, and drop those that are lost."""
-        now = time.monotonic()
-        if now - self._looked < _FRESH and self._nodes:
+        if time.monotonic() - self._looked < _FRESH and self._nodes:
             return
         there = {one["NodeID"]: one for one in await asyncio.to_thread(ray.nodes) if one["Alive"]}
+        now = time.monotonic()
         for name, node in list(self._nodes.items()):
-            if name not in there or now - node.asked > self._lease:
+            silence, most = (now - node.asked, self._lease) if node.asked else (now - node.made, _START)
+            if name not in there or silence > most:
                 del self._nodes[name]
-                self._lost |= dict.fromkeys(node.agents, node.asked + self._lease)
+                self._lost = {agent: until for agent, until in self._lost.items() if until > now}
+                self._lost |= dict.fromkeys(node.agents, (node.asked or now) + self._lease)
                 self._back[name] = now + self._lease
                 with suppress(RayError, ValueError):
                     ray.kill(node.relay)

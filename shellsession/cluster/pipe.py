@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -11,12 +12,15 @@ from typing import Any, Final
 
 from ray.exceptions import ActorDiedError, ActorUnschedulableError
 
+from ..daemon.client.link import Pool
 from ..daemon.client.pipe import BridgePipe, PipeTransport
 from ..errors import DaemonUnavailable
 from .relay import PIECE
 
 # So many calls are under way at most. One always is, so that the relay can answer.
 _CALLS_MAX: Final = 16
+# Idle connections that a driver keeps to each node.
+_CONNECTIONS: Final = 64
 
 
 class RelayPipe(BridgePipe):
@@ -28,7 +32,7 @@ class RelayPipe(BridgePipe):
         self._place, self._relay, self._on_lost = place, relay, on_lost
         self._name = secrets.token_hex(8)
         self.source, self.sink = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK), None
-        self._closed = False
+        self._closed, self._lock = False, threading.Lock()
         self._answers: dict[int, Any] = {}  # futures that are done
         self._sent = self._taken = 0
         self._why = ""
@@ -47,8 +51,8 @@ class RelayPipe(BridgePipe):
         self._wake()
 
     def _wake(self) -> None:
-        if not self._closed:
-            with suppress(OSError):
+        with self._lock:  # else the descriptor could be another file's by now
+            if not self._closed:
                 os.eventfd_write(self.source, 1)
 
     def receive(self) -> bytes:
@@ -91,13 +95,18 @@ class RelayPipe(BridgePipe):
             self._closed = True
             os.close(self.source)
 
+    def end(self, failed: bool) -> None:
+        with self._lock:  # not in ``close``: in a forked child, a thread of the parent may hold it for ever
+            self.close()
+
 
 class NodeTransport(PipeTransport):
-    """Connects to the daemon of one node."""
+    """Connects to the daemon of one node. ``pool``: the idle connections."""
 
     def __init__(self, name: str, address: str, relay: Any) -> None:
         self.name, self.address, self.relay = name, address, relay
         self.is_lost = False
+        self.pool = Pool(_CONNECTIONS)
         super().__init__(f"node {address} ({name[:8]})", relay._actor_id, self._pipe)
 
     def _pipe(self) -> RelayPipe:

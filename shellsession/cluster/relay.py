@@ -132,10 +132,8 @@ class _NodeTransport(UnixTransport):
     """Connects to the node's daemon. One that it starts is an ordinary process, not a worker of Ray."""
 
     def connect(self, start: bool) -> UnixChannel:
-        if not start or (channel := self.reach()) is None:
-            with _ordinary():
-                return super().connect(start)
-        return channel
+        with _ordinary():
+            return super().connect(start)
 
 
 class Relay:
@@ -151,7 +149,7 @@ class Relay:
         # A cluster's name may be longer than a path, and several nodes may be on one machine.
         mark = hashlib.blake2b(f"{cluster}\0{node}".encode(), digest_size=8).hexdigest()
         self._socket = os.path.join(os.path.dirname(socket_path()), f"ray-{mark}")
-        self._transport = _NodeTransport(self._socket, ("--lease", f"{lease:g}", "--patience", "0", *serve))
+        self._transport = _NodeTransport(self._socket, ("--lease", str(lease), "--patience", "0", *serve))
         self._state = _state()
         self._pipes: dict[str, _Carried] = {}
         self._ticking: asyncio.Task[None] | None = None
@@ -223,9 +221,8 @@ class Relay:
                 continue
             if not wanted:
                 break
-            with suppress(ShellSessionError):
-                if not self._is_free():
-                    admin.renew(self._socket, asked)
+            with suppress(ShellSessionError):  # often there is no daemon yet
+                admin.renew(self._socket, asked)
         self._stop()
         ray.kill(self._me)  # so that Ray does not restart it
 
@@ -256,16 +253,17 @@ def _state() -> dict[str, Any]:
 
 @contextmanager
 def _ordinary() -> Iterator[None]:
-    """Give processes that start meanwhile the priority of ordinary ones: Ray's workers have nice 15 and OOM score 1000.
+    """Give processes that start meanwhile the priority of the raylet. Ray gives its workers nice 15 and OOM score 1000.
 
-    Only root may lower the niceness.
+    Only root may lower the niceness, and in a container not even root may lower the OOM score below the container's.
     """
-    nice = os.getpriority(os.PRIO_PROCESS, 0)
-    score = proc.oom_score()
+    raylet = os.getppid()
+    nice, score = os.getpriority(os.PRIO_PROCESS, 0), proc.oom_score(os.getpid())
     try:
         with suppress(PermissionError):
-            os.setpriority(os.PRIO_PROCESS, 0, min(nice, 0))
-        proc.set_oom_score(0)
+            os.setpriority(os.PRIO_PROCESS, 0, min(nice, os.getpriority(os.PRIO_PROCESS, raylet)))
+        with suppress(PermissionError):
+            proc.set_oom_score(min(score, proc.oom_score(raylet)))
         yield
     finally:
         os.setpriority(os.PRIO_PROCESS, 0, nice)

@@ -89,11 +89,17 @@ def server(toolbox: Toolbox, asking: Policy | None = None) -> MCPServer:
                 PROGRESS.set(lambda seconds, line: context.report_progress(seconds, None, line or None))
             try:
                 if name == "bash" and asking is not None:  # the SDK asks the user first
-                    return await super().call_tool(name, toolbox.checked(name, arguments), context)
+                    return await self._call_asking(name, toolbox.checked(name, arguments), context)
                 text = await toolbox.call(name, arguments)
             except ShellSessionError as error:
                 raise ToolError(str(error)) from error
             return CallToolResult(content=[TextContent(type="text", text=text)])
+
+        async def _call_asking(self, name: str, arguments: dict[str, Any], context: Any) -> Any:
+            try:
+                return await super().call_tool(name, arguments, context)
+            except ToolError as error:  # the SDK puts words of its own before ours
+                raise error.__cause__ if isinstance(error.__cause__, ToolError) else error from None
 
         async def run_stdio_async(self) -> None:
             core = self._lowlevel_server
@@ -240,7 +246,7 @@ async def _refuse_unreadable(lines: _LineReader, incoming: Any, sender: Any, out
 
 
 async def _connect(agent: str, socket: str | None, options: SessionOptions) -> AwaitedSession:
-    session = AsyncRemoteSession._of(agent, socket, True, options, exact=True)
+    session = AsyncRemoteSession._of(agent, socket, True, options)
     await session.connect()
     if session.opened_here:  # otherwise it could wait for a command of another client
         await session.open()

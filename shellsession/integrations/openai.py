@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from ..contracts.contract import append_line, notice
 from ..errors import InvalidRequest, ShellSessionError
-from ..models import LONGEST, Limits, Result, streams_of
+from ..models import LONGEST, Limits, Result, omitted_lines, streams_of
 from ..paging import check_chars
 from ..text import MAX_CHARS, shared
 from .binding import awaited_session
@@ -110,7 +110,7 @@ def _output(command: str, result: Result, limit: int, secrets: Secrets | None) -
     outcome = ShellCallOutcome(type="timeout") if timed_out else _exited(result.exit_code)
     streams = streams_of(result) if secrets is None else secrets.streams(result)
     why = notice(result, stateful=True)
-    stdout, stderr = shared(streams, max(0, limit - len(why) - 1))
+    stdout, stderr = shared(streams, max(0, limit - len(why) - 1), lines=omitted_lines(result))
     stderr = append_line(stderr, why)
     return ShellCommandOutput(stdout=stdout, stderr=stderr, outcome=outcome, command=command)
 

@@ -36,7 +36,6 @@ from ..engine.verbs.delivery import joined
 from ..errors import (
     IS_CLOSED,
     LATE,
-    MATCHES,
     NOT_YOURS,
     STILL_RUNS,
     InvalidRequest,
@@ -55,6 +54,7 @@ from ..models import (
     Result,
     Stream,
     check_seconds,
+    omitted_lines,
     streams_of,
     to_bytes,
 )
@@ -98,17 +98,18 @@ def describe(
         notes[0] += _RUN_AGAIN
     if result.background:
         notes.append(left_running(result.background) + jobs)
+    id = result.id if jobs and result.output_kept else ""
     if secrets is None:
         streams = streams_of(result)
     else:
         streams, notes = secrets.streams(result), [*map(secrets.mask, notes)]
-    return report(streams, notes, limit, id=result.id if jobs and result.output_kept else "")
+    return report(streams, notes, limit, id=id, lines=omitted_lines(result))
 
 
 def _describe_end(result: Result) -> str:
     """How a command ended, and what the model may do where it has not; "" if it succeeded."""
     match result.outcome:
-        case "running" if result.reason.startswith(MATCHES):
+        case "running" if result.matched:
             return f"it has printed the text of `until`, and is still running: {_NEXT}"
         case "running" | "idle" if result.runs_on:
             return f"{ending(result)}: {_NEXT}"
@@ -119,7 +120,7 @@ def _describe_end(result: Result) -> str:
 
 def _goes_on(result: Result) -> bool:
     """Whether there is nothing to report yet: the command runs, and has not printed what `wait` waits for."""
-    return result.outcome == "running" and not result.reason.startswith(MATCHES)
+    return result.outcome == "running" and not result.matched
 
 
 def _last_line(results: Sequence[Result], secrets: Secrets | None) -> str:
@@ -189,7 +190,7 @@ Command = Annotated[str, Field(description="The bash command or script to run")]
 Timeout = Annotated[float | None, Field(description="Seconds after which the command is ended")]
 Interactive = Annotated[bool, Field(description="Give the command a terminal as its input, to be answered with send")]
 Patience = Annotated[float | None, Field(description="How many seconds to wait at most")]
-JobId = Annotated[str | None, Field(description="The id of one job, such as j1")]
+JobId = Annotated[str | None, Field(description="The id of one job, such as j1, or of one of its processes")]
 AwaitedText = Annotated[str | None, Field(description="Wait until the command has printed this text")]
 UntilText = Annotated[str | None, Field(description="Wait until the job has printed this text")]
 JobPatience = Annotated[
@@ -438,7 +439,7 @@ class Toolbox:
         if seconds is not None:
             _check("seconds", seconds)
         known = (*self._session.jobs(), *self._session.jobs(released=True))
-        if (found := next((one for one in known if one.id == job), None)) is None:
+        if (found := next((one for one in known if job == one.id or job in map(str, one.pids)), None)) is None:
             raise InvalidRequest(f"there is no job {job!r:.100}: call jobs without arguments to list them")
         notes = []
         if kill:

@@ -9,7 +9,7 @@ import fnmatch
 import inspect
 import posixpath
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from typing import Any, Final
@@ -28,6 +28,7 @@ _COROUTINE: Final = (
     "confirm is a coroutine function, which only an async tool can call: bind the tool to AsyncSession or AsyncAgents"
 )
 _REWRITE: Final = "split it, or write it more simply"
+_OPTION: Final = re.compile("-[A-Za-z]+")
 _QUOTES: Final = re.compile(r"[\\'\"]")
 _SEPARATORS: Final = re.compile(r"[\s;&|<>(){}`$=]+")
 _QUOTED_LENGTH: Final = 80  # characters of a command that a reason quotes
@@ -61,7 +62,9 @@ class Policy:
 
     * ``deny_commands``: commands that must not run. A second word that begins with a letter is the subcommand, the
       first word that is not an option: "git push" matches ``git -C x push`` but not ``git stash push``. Other words
-      (``--force``, ``/etc``, ``*``) may come anywhere after it, in the order of the rule.
+      (``--force``, ``/etc``, ``*``) may come anywhere after it, in the order of the rule. The letters of an option may
+      be apart or in another order: "rm -rf" matches ``rm -f -r``. A mapping gives each rule a reason for the model,
+      such as ``{"curl": "use the mirror"}``; "" is none.
     * ``allow``: the only commands that may run; a command must begin with the words of a rule. Any other command is
       refused, or put to ``confirm`` if there is one. The same goes for a text, or an ``env=``, that sets PATH, ENV or
       LD_*, as these change which program a name means.
@@ -100,7 +103,7 @@ class Policy:
     """
 
     deny: Sequence[Pattern] = ()
-    deny_commands: Sequence[str] = ()
+    deny_commands: Sequence[str] | Mapping[str, str] = ()
     allow: Sequence[str] | None = None
     write: Sequence[str] | None = None
     confirm: Callable[[str, str, str], Any] | None = None
@@ -118,8 +121,9 @@ class Policy:
     def __post_init__(self) -> None:
         for name in ("deny", "hide_names", "hide_values"):
             _check_texts(name, getattr(self, name), (str, re.Pattern))
-        for name in ("deny_commands", "hide_prefixes", "secrets"):
+        for name in ("hide_prefixes", "secrets"):
             _check_texts(name, getattr(self, name), (str,))
+        _check_texts("deny_commands", tuple(self.deny_commands) if self._has_reasons else self.deny_commands, (str,))
         for name in ("allow", "write"):
             if getattr(self, name) is not None:
                 _check_texts(name, getattr(self, name), (str,))
@@ -145,14 +149,24 @@ class Policy:
         for name in ("hide_names", "hide_values"):
             object.__setattr__(self, name, [compiled(name, one) for one in getattr(self, name)])
         for name in _LISTS:  # in one form: two policies with the same rules are equal
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, tuple(getattr(self, name)))
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, dict(value) if isinstance(value, Mapping) else tuple(value))
         if self._reads:
             analyze("")  # raises if the parser is missing
 
     @property
     def _reads(self) -> bool:
         return bool(self.deny_commands) or not (self.allow is self.write is None) or self.strict
+
+    @property
+    def _has_reasons(self) -> bool:
+        """Whether ``deny_commands`` is a mapping. Raises InvalidRequest for a reason that is no text."""
+        if not isinstance(self.deny_commands, Mapping):
+            return False
+        for rule, reason in self.deny_commands.items():
+            if not isinstance(reason, str):
+                raise InvalidRequest(f"deny_commands: the reason of {rule!r} is a text, not {type(reason).__name__}")
+        return True
 
     @property
     def _writable(self) -> Sequence[str] | None:
@@ -165,7 +179,7 @@ class Policy:
             raise InvalidRequest("a policy with confirm= cannot be written as data, as a function cannot: leave it out")
         given = {one.name: (getattr(self, one.name), one.default) for one in fields(self)}
         return {
-            name: [as_data(one) for one in value] if name in _LISTS and value is not None else value
+            name: [as_data(one) for one in value] if isinstance(value, tuple) else value
             for name, (value, default) in given.items()
             if value != default
         }
@@ -232,9 +246,15 @@ class Policy:
             raise refused(f"{analysis.unknown[0]} is known only at run time: write it out")
         for rule in self.deny_commands:
             if any(_denies(rule.split(), words, self.strict) for words in analysis.commands):
-                raise refused(f"{rule!r} is denied")
+                raise refused(f"{rule!r} is denied{self._reason(rule)}")
             if analysis.fault and _is_mentioned(rule.split(), text):
-                raise refused(f"{_unreadable(analysis)}, and it names {rule!r}, which is denied: {_REWRITE}")
+                raise refused(
+                    f"{_unreadable(analysis)}, and it names {rule!r}, which is denied{self._reason(rule)}: {_REWRITE}"
+                )
+
+    def _reason(self, rule: str) -> str:
+        reason = self.deny_commands[rule] if isinstance(self.deny_commands, Mapping) else ""
+        return f": {reason}" if reason else ""
 
     def _objection(self, analysis: Analysis) -> str:
         """Why ``allow`` does not cover the whole text, or ""."""
@@ -371,7 +391,21 @@ def _denies(rule: list[str], words: Sequence[str], strict: bool) -> bool:
 def _follow(wanted: Sequence[str], words: Sequence[str], strict: bool) -> bool:
     """Do words that match these patterns follow in this order, perhaps with others between them?"""
     others = iter(words)
-    return all(any(_may_be(word, one, strict) for word in others) for one in wanted)
+    return all(_comes(one, others, strict) for one in wanted)
+
+
+def _comes(pattern: str, words: Iterator[str], strict: bool) -> bool:
+    """Does one of the words match the pattern, or do several have together the letters of this option?"""
+    letters = set(pattern[1:] if _OPTION.fullmatch(pattern) else "")
+    missing = set(letters)
+    for word in words:
+        if _may_be(word, pattern, strict):
+            return True
+        if _OPTION.fullmatch(word) and letters.issuperset(word[1:]):
+            missing.difference_update(word[1:])
+            if not missing:
+                return True
+    return False
 
 
 def _may_be(word: str, pattern: str, strict: bool) -> bool:

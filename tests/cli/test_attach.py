@@ -10,12 +10,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pexpect
 import pytest
 from daemons import Daemon, running
 from persons import CTRL_C, CTRL_D, LEAVE, Sits
-from system import stat_fields, unique_seconds, wait_until, with_argument
+from system import PATIENCE, stat_fields, unique_seconds, wait_until, with_argument
 
 from shellsession import RemoteSession, connect
+from shellsession.daemon.client.admin import agents
 
 # It says "up", and runs until something that the test makes is there.
 BUSY = "echo u''p; until [ -e go ]; do sleep 0.05; done"
@@ -38,6 +40,18 @@ def test_a_session_is_opened_where_the_person_is(sits: Sits, tmp_path: Path) -> 
     person = sits()
     person.prompt()
     assert person.runs("pwd") == f"{tmp_path}\r\n"
+
+
+@pytest.mark.parametrize("command", ["", "true"])
+def test_a_new_session_is_announced_and_closed_if_no_command_ran(sits: Sits, daemon: Daemon, command: str) -> None:
+    person = sits()
+    assert "(a new session), whose own calls wait" in person.prompt()
+    person.runs(command)
+    person.leaves()
+    assert (person.agent in {row["agent"] for row in agents(daemon.socket)}) == bool(command)
+    if command:
+        again = sits()
+        assert "(a new session)" not in again.prompt()
 
 
 def test_commands_share_the_state_of_the_session(sits: Sits, client: RemoteSession) -> None:
@@ -253,6 +267,25 @@ def test_the_terminal_is_restored_at_a_signal(
     os.kill(person.pid, number)
     assert person.ends() == 128 + number
     wait_until(lambda: client.size == (200, 50), "the session's own size")
+
+
+@pytest.mark.parametrize(
+    ("body", "number"),
+    [
+        ("with Terminal(), suppress(SystemExit): signal.raise_signal(signal.SIGTERM)", signal.SIGALRM),
+        ("with Terminal(): pass\nsignal.raise_signal(signal.SIGTERM)", signal.SIGTERM),
+    ],
+    ids=["the exception is lost", "the terminal is restored"],
+)
+def test_a_signal_ends_attach_even_if_it_hangs(body: str, number: signal.Signals) -> None:
+    program = (
+        "import signal\nfrom contextlib import suppress\nfrom shellsession.cli import terminal\n"
+        f"from shellsession.cli.terminal import Terminal\nterminal._ENDING_MAX = 0.1\n{body}\nsignal.pause()"
+    )
+    process = pexpect.spawn(sys.executable, ["-c", program], timeout=PATIENCE)
+    process.expect(pexpect.EOF)
+    process.wait()
+    assert process.signalstatus == number
 
 
 @pytest.mark.parametrize("command", ["", "echo u''p; sleep 100"], ids=["at the prompt", "while a command runs"])

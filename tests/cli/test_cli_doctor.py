@@ -32,8 +32,11 @@ def test_what_is_missing_has_its_advice(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: os.PathLike[str]
 ) -> None:
     monkeypatch.setenv("PATH", os.fspath(tmp_path))
+    assert doctor._bash().state == doctor._session().state == "ok"  # a session looks in the default places, too
+    monkeypatch.setattr(os, "defpath", os.fspath(tmp_path))
     status, told = said(capsys)
     assert status == 1
+    assert "[FAIL] session     no 'bash' on PATH" in told
     assert "[FAIL] bash        none on PATH" in told
     assert "install bash 4.4 or newer" in told
     assert "install the package bubblewrap" in told

@@ -60,6 +60,17 @@ def test_other_options_than_those_of_an_open_session_are_refused(
     assert cli(daemon.socket, "run", "-s", agent, "--cwd", "/tmp/.", "pwd").stdout == b"/tmp\n"
 
 
+@needs_bwrap
+def test_a_sandbox_that_cannot_be_made_leaves_no_session(daemon: Daemon, agent: str, tmp_path: Path) -> None:
+    place = tmp_path / "project"
+    flags = ("--sandbox", "--write", str(place), "--cwd", str(tmp_path))
+    done = cli(daemon.socket, "run", "-s", agent, *flags, "pwd")
+    assert (done.returncode, b"does not exist" in done.stderr) == (125, True)
+    assert agent.encode() not in cli(daemon.socket, "ls").stdout
+    done = cli(daemon.socket, "run", "-s", agent, "--sandbox", "--write", str(tmp_path), "--cwd", str(tmp_path), "pwd")
+    assert (done.stdout, done.stderr) == (f"{tmp_path}\n".encode(), b"")
+
+
 def test_a_tilde_is_the_home_of_the_caller(daemon: Daemon, agent: str) -> None:
     words = ("run", "-s", agent, "--cwd", "~/bin/..", "--", "cd . && pwd -P")
     assert cli(daemon.socket, *words, env={"HOME": "/usr"}).stdout == b"/usr\n"

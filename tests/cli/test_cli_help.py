@@ -64,6 +64,27 @@ def test_words_that_are_unknown_are_shown_and_nothing_more(words: list[str], las
     assert done.stderr.endswith(last)
 
 
+@pytest.mark.parametrize(
+    ("line", "advice"),
+    [
+        ("log a1", "unrecognized arguments: a1: to name an agent, write -s a1"),
+        ("stop a1", "unrecognized arguments: a1: it ends the daemon; `shellsession kill a1` closes one session"),
+        ("ls a1", "unrecognized arguments: a1"),
+        ("run --tiemout 5 true", "unrecognized arguments: --tiemout: did you mean --timeout?"),
+        ("run --tiemout=5 true", "unrecognized arguments: --tiemout=5: did you mean --timeout?"),
+        ("run --xyzzy true", "unrecognized arguments: --xyzzy"),
+        (
+            "attach a1 --via x",
+            "unrecognized arguments: --via x: `shellsession attach` is for the daemon of this machine, so run it there",
+        ),
+        ("mcp --timeout x", "argument --timeout: 'x' is not a number"),
+        ("-s a1 run true", "the verb comes before '-s': `shellsession VERB [OPTIONS]`"),
+    ],
+)
+def test_a_wrong_word_gets_advice(line: str, advice: str) -> None:
+    assert cli("", *line.split()).stderr.decode().endswith(f"shellsession: {advice}\n")
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_each_example_of_a_help_is_right(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([verb, "--help"]) == 0
@@ -87,7 +108,7 @@ def test_each_example_of_a_help_is_right(verb: str, capsys: pytest.CaptureFixtur
         ("send", "waits until they leave; --timeout starts only then"),
         ("run", "together 1 MiB at most unless"),
         ("run", "stdout_base64 and stderr_base64 (exact bytes) if the text is not exact"),
-        ("attach", "If the agent has no session, one is opened (not with --read-only)."),
+        ("attach", "one is opened (not with --read-only), and closed when you leave without a command."),
         ("attach", "A second person who attaches sees what runs, and is next when you leave."),
         ("attach", "Programs see the TERM of the session"),
         ("attach", "keeps commands unmasked, secrets included, in attach_history"),

@@ -42,6 +42,24 @@ def test_the_log_shows_who_ran_what(daemon: Daemon, agent: str) -> None:
     assert nobody.stderr == b"shellsession: the log has no command of agent 'nosuch'\n"
 
 
+def test_the_log_shows_what_a_policy_refused(daemon: Daemon) -> None:
+    agent = "refusing"
+    secret = {"API_KEY": "s3cret-value"}
+    cli(daemon.socket, "run", "-s", agent, "--deny", "curl", "--", "curl s3cret-value", env=secret)
+    cli(daemon.socket, "run", "-s", agent, "--", "true")
+    log = ["log", "--audit", str(daemon.audit), "-s", agent]
+    refused, _ = wait_until(lambda: daemon.logged(agent)[1:] and daemon.logged(agent), "the log")
+    assert {name: refused[name] for name in refused.keys() - {"time"}} == {
+        "agent": agent,
+        "command": "curl ***",
+        "outcome": "refused",
+        "reason": "refused by policy: 'curl' is denied",
+        "ran": False,
+    }
+    assert cli("", *log).stdout.decode().splitlines()[1].split()[-4:] == ["refused", "-", "curl", "***"]
+    cli(daemon.socket, "kill", agent)
+
+
 def test_a_log_of_anything_is_shown(tmp_path: Path) -> None:
     (tmp_path / "log").write_text('{"agent": 7}\n[]\n{half\n{"time": null, "duration": "x", "command": ["\\u001b"]}\n')
     done = cli("", "log", "--audit", str(tmp_path / "log"))

@@ -63,5 +63,8 @@ def test_what_is_not_kept_is_said(daemon: Daemon, agent: str) -> None:
     assert (done.returncode, done.stdout) == (125, b"")
     assert b"output 'c7' is not kept" in done.stderr
     assert b"kept outputs: c1;" in done.stderr
+    nothing = cli(daemon.socket, "output", agent, "c1", "--grep", "zzz")
+    assert (nothing.returncode, nothing.stdout) == (0, b"")
+    assert nothing.stderr == b"shellsession: nothing to show: stdout has no such part, or no line matches\n"
     assert b"is not a range of numbers" in cli(daemon.socket, "output", agent, "--lines", "7").stderr
     assert b"no session" in cli(daemon.socket, "output", f"{agent}-never").stderr

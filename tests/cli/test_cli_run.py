@@ -58,6 +58,7 @@ def test_output_comes_while_the_command_runs(daemon: Daemon, agent: str, tmp_pat
         (["--timeout", "0.2", "--", "sleep 99"], 124, "the time limit passed after 0."),
         (["--timeout", "0.2", "--", "sleep 99"], 124, "; the session's state is kept\n"),
         (["--idle-timeout", "0.2", "--timeout", "0", "--", "sleep 99"], 124, "no output came for the idle limit after"),
+        (["--env", "UID=2", "--", "true"], 125, "UID: cannot unset: readonly variable; nothing was run\n"),
         (["--cwd", "/no/such/place", "--", "true"], 125, "cwd '/no/such/place' is not a directory"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import pickle
 import signal
@@ -19,6 +20,7 @@ import psutil
 import pytest
 import ray
 from clusters import add_node
+from forks import fork
 from gates import Gate
 from system import PATIENCE, wait_until
 
@@ -32,6 +34,10 @@ from shellsession import (
     TooManySessions,
 )
 from shellsession.cluster import AsyncRayAgents, RayAgents
+from shellsession.cluster.pipe import NodeTransport
+from shellsession.cluster.relay import _ordinary
+from shellsession.daemon.client.pipe import PipeTransport
+from shellsession.engine.kernel import proc
 
 LEASE = 6.0
 
@@ -97,10 +103,31 @@ def test_agents_keep_their_state_on_several_nodes(agents: RayAgents) -> None:
     assert sorted((node.agents, node.nice) for node in agents.nodes()) == [(2, 0)] * 3
 
 
+def test_nodes_without_sessions_are_listed(agents: RayAgents) -> None:
+    agents.run("a", "true")
+    assert [info.agent for info in agents.list()] == ["a"]
+    assert sorted(node.agents for node in agents.nodes()) == [0, 0, 1]
+
+
 def test_commands_are_ordinary_processes(agents: RayAgents) -> None:
     """Ray gives its workers another priority, and variables that change how programs run."""
     assert agents.run("a", "nice; cat /proc/self/oom_score_adj").stdout == "0\n0\n"
     assert agents.run("a", "env | grep -E '^(RAY_|PYTHONBREAKPOINT|OMP_NUM_THREADS|CUDA_VISIBLE)'").stdout == ""
+
+
+def test_a_container_may_forbid_a_lower_oom_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[int]()
+
+    def set_score(score: int) -> None:
+        asked.append(score)
+        if score < 1000:
+            raise PermissionError
+
+    monkeypatch.setattr(proc, "oom_score", {os.getpid(): 1000, os.getppid(): 500}.__getitem__)
+    monkeypatch.setattr(proc, "set_oom_score", set_score)
+    with _ordinary():
+        pass
+    assert asked == [500, 1000]
 
 
 def test_a_killed_relay_costs_nothing(agents: RayAgents, gate: Gate, pool: ThreadPoolExecutor) -> None:
@@ -252,6 +279,54 @@ def test_nothing_is_left_of_a_killed_job(cluster: Any) -> None:
     wait_until(lambda: actors("Relay") <= before, "the end of the relays")
 
 
+def test_an_agent_that_moved_has_one_shell(cluster: Any, place: Path) -> None:
+    """One client finds the session lost. Meanwhile another has opened a new one, on another node."""
+    first, second = (RayAgents(name="both", cwd=str(place), timeout=PATIENCE, lease=LEASE) for _ in range(2))
+    with first, second:  # the second one to be closed finds that done
+        first.run("a", "X=old")
+        daemon = about(first, "a")["daemon"]
+        os.kill(daemon, signal.SIGKILL)
+        wait_until(lambda: is_gone(daemon), "the end of the daemon")
+        ray.get(second._cluster.directory.forget.remote("a"))
+        second.place(["b", "c", "d"])
+        second.run("a", "X=new")
+        with pytest.raises(DaemonUnavailable, match="nothing was run"):
+            first.run("a", "echo $X")
+        assert first.run("a", "echo $X").stdout == "new\n"
+
+
+def test_a_forked_child_is_refused(agents: RayAgents) -> None:
+    """Ray does not work there. A session of the parent would wait for ever."""
+    session = agents.session("a")
+    session.run("true")
+
+    if (child := fork()) == 0:
+        try:
+            for use in (lambda: session.run("true"), lambda: agents.run("b", "true"), agents.nodes):
+                with pytest.raises(InvalidRequest, match="forked child"):
+                    use()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_sessions_share_the_connections_to_their_nodes(agents: RayAgents, monkeypatch: pytest.MonkeyPatch) -> None:
+    connected = list[NodeTransport]()
+
+    def connect(node: NodeTransport, start: bool) -> Any:
+        connected.append(node)
+        return PipeTransport.connect(node, start)
+
+    monkeypatch.setattr(NodeTransport, "connect", connect)
+    for agent in "abcdef":
+        agents.run(agent, "true")
+    for agent in "abc":
+        agents.close(agent)
+    agents.run("d", "true")
+    assert len(connected) == len(set(connected)) == 3
+
+
 def test_detached_agents_outlive_their_driver(cluster: Any) -> None:
     process, pids = driver(cluster, "kept/ones", "detached")
     with process:
@@ -297,15 +372,19 @@ def test_limits_and_closing(cluster: Any) -> None:
         with pytest.raises(TooManySessions, match="max_sessions 2"):
             agents.run("c", "true")
         agents.close("a")
-        with pytest.raises(NoSuchAgent):
-            agents.close("a")
+        agents.session("d")
+        for name in "ad":
+            with pytest.raises(NoSuchAgent):
+                agents.close(name)
         assert agents.run("c", "echo on").stdout == "on\n"
     with pytest.raises(SessionClosed):
         agents.run("c", "true")
 
 
 def test_what_cannot_be_is_refused(agents: RayAgents) -> None:
-    for wrong in ({"lifetime": "ever"}, {"lifetime": "detached"}, {"per_node": 0}, {"lease": 0.1}, {"cwd": "here"}):
+    wrongs: list[dict[str, Any]] = [{"lease": value} for value in (0.1, math.nan, None)]
+    wrongs += {"lifetime": "ever"}, {"lifetime": "detached"}, {"per_node": 0}, {"cwd": "here"}
+    for wrong in wrongs:
         with pytest.raises(InvalidRequest):
             RayAgents(**wrong)
     with pytest.raises(InvalidRequest):

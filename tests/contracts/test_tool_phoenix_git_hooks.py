@@ -45,9 +45,10 @@ git format-patch -q -1 HEAD && git reset -q --hard HEAD~ && git am -q 0001*
 git init -q --bare ../there && cp $HOOKS ../there/hooks && git push -q ../there HEAD
 git repack -q && git commit -q --allow-empty -m four && git repack -q
 git -c gc.autoPackLimit=1 -c gc.autoDetach=false gc -q --auto
-git status --short; git checkout -q HEAD~ && git stash list
+git --no-optional-locks status --short; git checkout -q HEAD~ && git stash list
 """
-# What differs from run to run: hashes, and whether git finds a file as old as its index and looks at it again.
+# What differs from run to run: hashes, and whether git finds a file as old as its index and looks at it again. (For
+# that reason `git status` may not write the index, which would run a hook.)
 VARYING: Final = re.compile(r"\b[0-9a-f]{7,40}\b|(?<=incoming-)\w+|(?<=== post-index-change )[01] [01]")
 
 

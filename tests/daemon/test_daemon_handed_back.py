@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from pathlib import Path
+from typing import Any
 
 import clients
 import pexpect
@@ -57,22 +58,31 @@ def test_a_closed_session_asks_nothing_of_who_has_its_name_now(daemon: Daemon, q
     async def main() -> None:
         session = await aconnect("closed", daemon.socket, False, cwd="/")
         await session.close()
-        with connect("closed", daemon.socket, False, cwd="/tmp"):  # somebody else's, of the same name
+        with connect("closed", daemon.socket, False, cwd="/tmp") as other:  # somebody else's, of the same name
             with pytest.raises(SessionClosed):
                 getattr(session, question)
             assert session.closed
             with pytest.raises(SessionClosed):
                 await session.run("echo in somebody else's")
+            await asyncio.to_thread(other.close)
 
     asyncio.run(main())
 
 
-def test_expect_has_the_sessions_time_limit_and_not_that_of_who_came_later(daemon: Daemon) -> None:
-    with connect("patient", daemon.socket, False, cwd="/", timeout=SOON) as first:
-        later = connect("patient", daemon.socket, False, cwd="/", timeout=1000)
-        assert first.run("read x", stdin=TTY).outcome == "input"
-        with pytest.raises(pexpect.TIMEOUT):
-            later.expect("never")
+@pytest.mark.parametrize(("first", "second"), [({"timeout": SOON}, {}), ({"timeout": 1000}, {"timeout": SOON})])
+def test_a_client_has_its_own_time_limit_or_else_that_of_the_session(
+    daemon: Daemon, first: dict[str, Any], second: dict[str, Any]
+) -> None:
+    with connect("patient", daemon.socket, False, cwd="/", **first) as opened:
+        with connect("patient", daemon.socket, False, **second) as later:
+            assert later.run("sleep 1000").outcome == "timed_out"
+            assert later.run("echo asks; read x", stdin=TTY).outcome == "input"
+            with pytest.raises(pexpect.TIMEOUT):
+                later.expect("never")
+            later.interrupt()
+            later.run("sleep 1000", on_timeout="yield", timeout=0.01)
+            assert later.wait().outcome == "running"
+        opened.close()
 
 
 def test_what_is_no_longer_known_of_a_command_is_said_once(daemon: Daemon, sh: RemoteSession) -> None:

@@ -11,7 +11,7 @@ import pytest
 from daemons import Daemon, Raw, served
 from system import wait_until
 
-from shellsession import InvalidRequest, RemoteSession, ShellUnavailable, connect
+from shellsession import RemoteSession, ShellUnavailable, connect
 
 sh = clients.sh
 SOON = 0.3
@@ -105,7 +105,7 @@ def test_a_restart_that_is_refused_has_ended_nothing(daemon: Daemon, place: Path
     with connect("refused", daemon.socket, cwd=first) as sh:
         hand_back(sh, "cd ..; until [ -e end ]; do sleep 0.05; done; echo done")
         first.rmdir()
-        with pytest.raises(InvalidRequest):
+        with pytest.raises(ShellUnavailable):
             sh.restart()
         (place / "end").touch()
         assert sh.wait().stdout == "done\n"

@@ -299,8 +299,9 @@ def test_a_flood_does_not_delay_another_agent(there: Connect) -> None:
 @pytest.mark.parametrize(
     ("script", "error", "words"),
     [
-        ("exec no-such-program", DaemonUnavailable, "no-such-program.*not found.*install Python 3.11"),
-        ("echo 'Permission denied (publickey)' >&2; exit 255", DaemonUnavailable, "Permission denied"),
+        ("PATH=/; shellsession bridge", DaemonUnavailable, "shellsession:.*not found; install Python 3.11"),
+        ("echo 'Permission denied (publickey)' >&2; exit 255", DaemonUnavailable, r"Permission denied \(publickey\)$"),
+        ("exit 1", DaemonUnavailable, "without a greeting; install"),
         ("echo hello", DaemonUnavailable, "without a greeting.*install"),
         ("head -c 100000 /dev/zero; sleep 60", DaemonUnavailable, "no bridge.*install"),
         (
@@ -309,7 +310,7 @@ def test_a_flood_does_not_delay_another_agent(there: Connect) -> None:
             "shellsession 0.1 .protocol 3.*install shellsession",
         ),
     ],
-    ids=["missing", "refused", "no bridge", "noise", "version"],
+    ids=["missing", "refused", "silent", "no bridge", "noise", "version"],
 )
 def test_one_error_says_what_is_missing_there(script: str, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
@@ -421,6 +422,7 @@ def test_the_command_line(daemon: Daemon) -> None:
     assert "run it there" in said("stop", **via)
     assert "name one with -s" in said("mcp", **via)
     assert "ended" not in said("kill", "cli", "cli2", **via)
+    assert "or name the program in SHELLSESSION_REMOTE\n125" in said("ls", "--via", "false")
     assert "sequence" not in said("run", "--via", "", "-s", "cli", "--", "true", **via)
 
 

@@ -33,15 +33,18 @@ results = st.builds(
     stderr_file=st.none() | texts,
     stdout_cut=counts,
     stderr_cut=counts,
+    stdout_omitted_lines=counts,
+    stderr_omitted_lines=counts,
     state_kept=st.booleans(),
     ran=st.booleans(),
+    matched=st.booleans(),
 )
 RESULT = Result(
     b"out\xff", b"err", 1, None, "/caf\udce9", 0.25, "exited", killed=(7, 8), stdout_omitted=9, stdout_cut=2
 )
 FIELDS = sorted({field.name for field in fields(Result)} - {"stdout_bytes", "stderr_bytes"})
 ALWAYS = {"exit_code", "cwd", "duration", "outcome"}
-FLAGS = {"state_kept", "ran", "output_kept"}  # they are True unless sent
+FLAGS = {"state_kept", "ran", "output_kept", "matched"}  # sent only if they differ from their default
 STRANGE: list[object] = [{}, [True], ["1"], True]
 
 

@@ -153,7 +153,10 @@ def test_idle_ones_expire_and_busy_ones_do_not(new_agents: NewAgents) -> None:
     wait_until(lambda: not is_alive(pid), "the end of its shell: it leaves the list first")
     with pytest.raises(SessionClosed):
         held.run("true")
-    assert agents.run("idle", "echo [$X]").stdout == "[]\n"
+    first, second = (agents.run("idle", "echo [$X]") for _ in range(2))
+    assert (first.stdout, second.reason) == ("[]\n", "")
+    assert "closed after being idle for too long, and its state is lost" in first.reason
+    assert first.for_model() == f"[]\n[{first.reason}]"
     assert [info.agent for info in agents.list()] == ["busy", "jobs", "idle"]
 
 

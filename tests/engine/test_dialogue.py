@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pexpect
 import pytest
 
-from shellsession import TTY, InvalidRequest, NotRunning, Session
+from shellsession import TTY, InvalidRequest, NotRunning, Session, ShellSessionError
 from shellsession.engine.verbs import collect
 from shellsession.errors import GONE
 
@@ -63,8 +63,10 @@ def test_what_expect_reads_is_in_the_result_too(sh: Session) -> None:
 @pytest.mark.parametrize("pattern", ["nothing", re.compile("no.hing"), ["no", "nix"]], ids=["text", "compiled", "list"])
 def test_what_does_not_come_in_time_is_a_timeout(sh: Session, pattern: object) -> None:
     sh.run("echo here; read x", stdin=TTY)
-    with pytest.raises(pexpect.TIMEOUT):
+    with pytest.raises(pexpect.TIMEOUT, match=r"expect: 'no.* the output ends with 'here\\n'") as caught:
         sh.expect(pattern, timeout=0.1)
+    assert isinstance(caught.value, ShellSessionError)
+    assert caught.value.code == "expect_timeout"
     assert sh.expect([pexpect.TIMEOUT, "never"], timeout=0.1) == 0
     assert sh.expect("here", timeout=1) == 0
 
@@ -72,8 +74,9 @@ def test_what_does_not_come_in_time_is_a_timeout(sh: Session, pattern: object) -
 def test_the_end_of_the_command_is_an_end_of_file(sh: Session) -> None:
     sh.run("read x; echo bye", stdin=TTY)
     sh.type("\n")
-    with pytest.raises(pexpect.EOF):
+    with pytest.raises(pexpect.EOF, match="'never' did not come before the command ended") as caught:
         sh.expect("never")
+    assert isinstance(caught.value, ShellSessionError)
     assert sh.before == "bye\n"
     assert sh.wait().stdout == "bye\n"
     with pytest.raises(NotRunning):

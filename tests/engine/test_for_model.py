@@ -35,6 +35,10 @@ def test_a_short_result_is_what_was_printed() -> None:
         ({"exit_code": 139}, "exit status 139 (128 + SIGSEGV)"),
         ({"exit_code": 255}, "exit status 255"),
         ({"exit_code": None, "outcome": "running"}, "still running after 0.5 s"),
+        (
+            {"exit_code": None, "outcome": "running", "matched": True, "reason": "the output matches 'x'"},
+            "the output matches 'x'; still running after 0.5 s",
+        ),
         ({"exit_code": None, "outcome": "input"}, "waits for input after 0.5 s"),
         (
             {"exit_code": 130, "outcome": "timed_out"},
@@ -59,6 +63,15 @@ def test_a_cut_result_shows_only_lines_that_were_printed() -> None:
         assert "9996" not in shown.splitlines()
         assert set(_MARK.sub("", shown).splitlines()) < {str(number) for number in range(1, 100001)}
         assert re.search(r"\[\.\.\. [\d ]+ bytes omitted \.\.\.\]9996\n", result.stdout)
+
+
+def test_a_mark_says_about_how_many_lines_were_dropped() -> None:
+    with Session(timeout=20) as session:
+        shown = session.run("seq 1 1000000", tty=False).for_model()
+        found = re.search(r" bytes \(about ([\d ]+) lines\) omitted; ", shown)
+        assert found
+        assert 960_000 <= int(found[1].replace(" ", "")) + shown.count("\n") <= 1_010_000
+        assert "lines" not in session.run("printf %2000000s; seq 9", tty=False).for_model()
 
 
 lines = st.lists(st.binary(max_size=40).map(lambda line: line.replace(b"\n", b"")), max_size=200)

@@ -6,8 +6,10 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
+import ordinary
 import pytest
 from system import PATIENCE, command_line, naps, wait_until
 
@@ -58,31 +60,25 @@ def run(before: str, after: str, directory: Path, *wrapper: str) -> None:
     wait_until(lambda: not list(runtime.iterdir()), "the guard sweeps behind a host that has ended")
 
 
-def open_to_all(directory: Path) -> None:
-    """With those of pytest's own above it, which are for root alone."""
-    for above in (directory, *directory.parents[:3]):
-        if above.stat().st_mode & 0o005 != 0o005:  # not /tmp itself
-            above.chmod(0o755)
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    """A directory outside pytest's own, which every start of a pytest closes to other users."""
+    with ordinary.home() as place:
+        yield place
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
-def test_a_host_that_became_another_user(tmp_path_factory: pytest.TempPathFactory) -> None:
-    directory = tmp_path_factory.mktemp("hidden")
-    open_to_all(directory)
+def test_a_host_that_became_another_user(directory: Path) -> None:
     run(_NEW_USER, "", directory)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
-def test_a_host_that_shut_itself_off_before_its_session(tmp_path_factory: pytest.TempPathFactory) -> None:
-    directory = tmp_path_factory.mktemp("hidden")
-    open_to_all(directory)
+def test_a_host_that_shut_itself_off_before_its_session(directory: Path) -> None:
     run(f"{_NEW_USER}\n{_SHUT_OFF}", "", directory)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="to be an ordinary user first, which bash is with it, takes root here")
-def test_a_host_that_shut_itself_off_under_its_session(tmp_path_factory: pytest.TempPathFactory) -> None:
-    directory = tmp_path_factory.mktemp("hidden")
-    open_to_all(directory)
+def test_a_host_that_shut_itself_off_under_its_session(directory: Path) -> None:
     visible = f"{_NEW_USER}; ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)"
     run(visible, f'assert sh.run("echo before").stdout == "before\\n"; {_SHUT_OFF}', directory)
 
@@ -105,11 +101,7 @@ def test_a_host_that_became_another_user_under_its_session_can_close_it(tmp_path
 
 @pytest.mark.skipif(os.getuid() != 0, reason="root reads what its umask took from it")
 @pytest.mark.parametrize("umask", ["0o777", "0o277"])
-def test_a_host_whose_umask_takes_its_own_rights(tmp_path_factory: pytest.TempPathFactory, umask: str) -> None:
-    directory = tmp_path_factory.mktemp("hidden")
-    for above in (directory, *directory.parents):
-        if above.name.startswith(("hidden", "popen-", "pytest-")):  # those that pytest has made
-            above.chmod(0o755)
+def test_a_host_whose_umask_takes_its_own_rights(directory: Path, umask: str) -> None:
     run(f"{_NEW_USER}; os.umask({umask})", "", directory)
 
 
@@ -126,12 +118,11 @@ os.execvp("bash", ["bash", *sys.argv[1:]])
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="mounting takes root")
-def test_a_host_that_proc_hides_is_not_taken_for_dead(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_host_that_proc_hides_is_not_taken_for_dead(directory: Path) -> None:
     """By its watcher, or by another host of the same user, which sweeps behind those that have ended (hidepid)."""
     hiding = ("unshare", "-m", "sh", "-c", 'mount -t proc -o hidepid=2 proc /proc && exec "$@"', "sh")
     if subprocess.run([*hiding, "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("no /proc that hides processes can be had here")
-    open_to_all(directory := tmp_path_factory.mktemp("hidden"))
     (place := directory / "home" / "host").mkdir(parents=True)
     for path in (place.parent, place):
         os.chown(path, 54321, 54321)

@@ -25,7 +25,7 @@ from system import (
     with_argument,
 )
 
-from shellsession import TTY, InvalidRequest, LimitReached, Limits, Session
+from shellsession import TTY, LimitReached, Limits, Session, ShellUnavailable
 from shellsession.engine.bash import watcher as runtime
 from shellsession.engine.io import directories
 
@@ -291,7 +291,7 @@ def test_a_restart_that_cannot_be_leaves_the_old_shell(new_session: Callable[...
     session = new_session(cwd=first)
     session.run("kept=1; cd /")
     first.rmdir()
-    with pytest.raises(InvalidRequest, match="first' is not a directory"):
+    with pytest.raises(ShellUnavailable, match="first' is not a directory"):
         session.restart()
     assert session.run("echo $kept").stdout == "1\n"
 

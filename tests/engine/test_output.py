@@ -49,6 +49,16 @@ def test_kept_and_omitted_make_the_total(limit: int, chunks: list[bytes]) -> Non
         assert capture.overflowed == (total > limit)
 
 
+@given(LIMITS, st.lists(st.sampled_from([1, 5, 3000, 20_000]), max_size=9))
+def test_the_lines_of_what_is_omitted_are_counted(limit: int, sizes: list[int]) -> None:
+    """The number is exact, as all lines have the same length."""
+    capture = captured(limit, [b"\n" * size for size in sizes])
+    kept, _, _ = capture.take()
+    assert len(kept) + capture.omitted_lines == sum(sizes)
+    capture.take()
+    assert capture.omitted_lines == 0
+
+
 @pytest.mark.parametrize("limit", [0, 1, 2, 3, 4, 7, 8, 9])
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 4, 7, 8, 9, 10, 30])
 def test_small_limits_one_byte_at_a_time(limit: int, size: int) -> None:

@@ -114,7 +114,7 @@ def test_a_full_directory_is_said_and_hurts_no_command(home: Path, monkeypatch: 
     with Session(tty=False) as sh:
         result = sh.run("seq 100000", limits=Limits(max_output=1000))
         assert (result.exit_code, result.output_kept, files(home)) == (0, False, [])
-        assert "bytes omitted ...]" in result.for_model()
+        assert "lines) omitted ...]" in result.for_model()
         with pytest.raises(NoSuchOutput):
             sh.read_output(result.id)
 

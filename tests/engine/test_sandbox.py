@@ -16,7 +16,7 @@ import pytest
 import sandboxes
 from sandboxes import needs_bwrap, open_place, run_as, sandboxed
 
-from shellsession import InvalidRequest, Sandbox, SandboxUnavailable, Session, ShellUnavailable
+from shellsession import Sandbox, SandboxUnavailable, Session, ShellUnavailable
 
 pytestmark = needs_bwrap
 user, mine, ours = sandboxes.user, sandboxes.mine, sandboxes.ours
@@ -139,9 +139,9 @@ def test_a_missing_hidden_path_is_skipped_only_when_told_so(user: str, mine: Pat
         hide = [mine / "there", mine / "nowhere"]
         with sandboxed(mine, hide=hide, missing_ok=True) as sh:
             assert sh.run("ls -A there").stdout == ""
-        with pytest.raises(InvalidRequest, match="nowhere' does not exist: make it first, or pass missing_ok=True"):
+        with pytest.raises(SandboxUnavailable, match="nowhere' does not exist: make it first, or pass missing_ok=True"):
             sandboxed(mine, hide=hide).open()
-        with pytest.raises(InvalidRequest, match="nowhere' does not exist: make it first, or leave it out"):
+        with pytest.raises(SandboxUnavailable, match="nowhere' does not exist: make it first, or leave it out"):
             Session(cwd=mine, sandbox=Sandbox(write=[mine / "nowhere"], missing_ok=True)).open()
 
     run_as(user, scenario)
@@ -308,6 +308,6 @@ REFUSED: dict[str, Callable[[Path], Sandbox]] = {
 def test_paths_that_cannot_be_meant(tmp_path: Path, make: Callable[[Path], Sandbox]) -> None:
     with open_place("us") as place:
         session = Session(cwd=place, sandbox=make(place))
-        with pytest.raises(InvalidRequest, match="sandbox"):
+        with pytest.raises(SandboxUnavailable, match="sandbox"):
             session.run("true")
         assert session.pid is None

@@ -19,7 +19,7 @@ from sandboxes import needs_bwrap, open_place, run_as, sandboxed
 from system import wait_until
 
 import shellsession
-from shellsession import DaemonUnavailable, InvalidRequest, Sandbox, Session, connect
+from shellsession import DaemonUnavailable, Sandbox, SandboxUnavailable, Session, connect
 from shellsession.daemon.client import exchange
 from shellsession.daemon.protocol.wire import PROTOCOL
 from shellsession.engine.bash import cgroups
@@ -81,7 +81,7 @@ def test_a_link_that_can_be_changed_inside_is_refused(ours: Path, make: Callable
         (outside / "in").mkdir()
         (ours / "link").symlink_to(outside)
         (outside / "back").symlink_to(f"../{ours.name}/link/in")
-        with pytest.raises(InvalidRequest, match=r"leads through .*/link'"):
+        with pytest.raises(SandboxUnavailable, match=r"leads through .*/link'"):
             Session(cwd=ours, sandbox=make(ours, outside)).run("true")
         with Session(cwd=outside, sandbox=Sandbox(write=[ours / "link"])) as sh:
             assert sh.run(f"echo x >{outside}/new").exit_code == 0

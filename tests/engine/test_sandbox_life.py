@@ -16,7 +16,17 @@ from daemons import Daemon
 from sandboxes import fork_as, needs_bwrap, run_as, sandboxed
 from system import descendants, is_alive, unique_seconds, wait_until, with_argument
 
-from shellsession import TTY, Agents, AsyncSession, InvalidRequest, Limits, Sandbox, Session, connect
+from shellsession import (
+    TTY,
+    Agents,
+    AsyncSession,
+    InvalidRequest,
+    Limits,
+    Sandbox,
+    SandboxUnavailable,
+    Session,
+    connect,
+)
 
 pytestmark = needs_bwrap
 _RELEASE: Final = tuple(int(part) for part in os.uname().release.split(".")[:2])  # the kernel's
@@ -205,8 +215,12 @@ def test_the_daemon(ours: Path, daemon: Daemon) -> None:
             with pytest.raises(InvalidRequest, match="not confined by this sandbox"):
                 connect("boxed", daemon.socket, False, cwd=ours, sandbox=other).run("echo never")
         sh.close()
-    with pytest.raises(InvalidRequest, match="does not exist"):
-        connect("other", daemon.socket, False, cwd=ours, sandbox=Sandbox(write=[ours / "nowhere"])).run("echo never")
+    with connect("other", daemon.socket, False, cwd=ours, sandbox=Sandbox(write=[ours, ours / "later"])) as sh:
+        with pytest.raises(SandboxUnavailable, match="does not exist"):
+            sh.run("echo never")
+        (ours / "later").mkdir()
+        assert sh.run("touch later/here").ok
+        sh.close()
     with pytest.raises(InvalidRequest, match="sandbox is a Sandbox"):
         connect("other", daemon.socket, False, sandbox=True)  # type: ignore[arg-type]  # refused for that
 

@@ -14,7 +14,7 @@ import pytest
 from escapes import SHEDDER
 from system import PATIENCE, unique_seconds, until, wait_until, with_argument
 
-from shellsession import AsyncSession, InvalidRequest, Session, SessionClosed
+from shellsession import AsyncSession, Session, SessionClosed, ShellUnavailable
 from shellsession.engine.io.threads import Poller
 
 pytestmark = pytest.mark.usefixtures("company")
@@ -195,7 +195,7 @@ def test_a_restart_that_cannot_be_ends_nobodys_command(new_session: Callable[...
         running = threads.submit(session.run, f"cd {tmp_path}; kept=1; until [ -e go ]; do sleep 0.01; done; echo kept")
         wait_until(lambda: session.cwd == str(tmp_path), "the command")
         first.rmdir()
-        with pytest.raises(InvalidRequest, match="first' is not a directory"):
+        with pytest.raises(ShellUnavailable, match="first' is not a directory"):
             session.restart()
         (tmp_path / "go").touch()
         assert (running.result(PATIENCE).stdout, session.run("echo $kept").stdout) == ("kept\n", "1\n")
@@ -209,7 +209,7 @@ def test_nor_does_one_with_asyncio(tmp_path: Path) -> None:
             running = asyncio.create_task(sh.run(text, timeout=PATIENCE))
             await until(lambda: sh.cwd == str(tmp_path))
             first.rmdir()
-            with pytest.raises(InvalidRequest, match="first' is not a directory"):
+            with pytest.raises(ShellUnavailable, match="first' is not a directory"):
                 await sh.restart()
             (tmp_path / "go").touch()
             assert (await running).stdout == "kept\n"

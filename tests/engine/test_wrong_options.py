@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -320,6 +321,34 @@ def test_of_an_agents_name(daemon: Daemon) -> None:
 def test_of_a_command_over_the_daemon(remote: RemoteSession, place: Path, name: str) -> None:
     refused(lambda value: remote.run(**{"command": "touch ran", name: value}), *_RUN[name])
     assert (remote.state, list(place.iterdir())) == ("new", [])
+
+
+@pytest.mark.parametrize(
+    ("env", "why"),
+    [
+        ({"A=B": "x"}, "its name, 'A=...', contains \"=\""),
+        ({"A": 1}, "the value of 'A' is int, not str"),
+        ({1: "x"}, "its name is int, not str"),
+        ({"": "x"}, "its name is empty"),
+        ({"A": "\0"}, "'A' (name or value contain a NUL byte, or a character that cannot be encoded)"),
+    ],
+)
+def test_an_error_says_what_is_wrong_about_a_variable(env: Any, why: str) -> None:
+    for options in ({"env": env}, {"extra_env": env}):
+        with pytest.raises(InvalidRequest, match=re.escape(f"into the environment: {why}") + "$"):
+            Session(**options)
+
+
+def test_the_word_tty_is_not_taken_for_text(sh: Session) -> None:
+    with pytest.raises(InvalidRequest, match=r"pass shellsession\.TTY for the terminal"):
+        sh.run("cat", stdin="TTY")
+    assert sh.run("cat", stdin=b"TTY").stdout == "TTY"
+
+
+def test_a_job_has_no_other_output(sh: Session) -> None:
+    sh.run("sleep 100 &")
+    with pytest.raises(InvalidRequest, match="'before'"):
+        sh.jobs()[0].output("before")
 
 
 def test_of_limits() -> None:

@@ -23,7 +23,6 @@ from system import wait_until
 from shellsession import PolicyRefused, connect
 
 _ERROR = "refused by policy: "
-_ASKED = f"Error executing tool bash: {_ERROR}"  # in the words of the SDK, which asks the user
 
 
 class Talk:
@@ -359,12 +358,12 @@ def test_confirm_asks_the_user_of_the_client(tmp_path: Path, mode: str) -> None:
         options = ("--confirm", "--allow", "ls", "--deny", "sudo", "-C", str(tmp_path))
         async with serving(*options, client={"elicitation_callback": answer, "mode": mode}) as talk:
             assert await talk.call("bash", command="mkdir made") == ("[no output]", False)
-            assert await talk.call("bash", command="rmdir made") == (f"{_ASKED}it was not confirmed", True)
-            assert await talk.call("bash", command="sudo ls") == (f"{_ASKED}'sudo' is denied", True)
+            assert await talk.call("bash", command="rmdir made") == (f"{_ERROR}it was not confirmed", True)
+            assert await talk.call("bash", command="sudo ls") == (f"{_ERROR}'sudo' is denied", True)
             assert await talk.call("bash", command="ls") == ("made", False)
         async with serving("--confirm", client={"mode": mode}) as talk:
             text, failed = await talk.call("bash", command=f"touch {tmp_path}/never")
-            assert (failed, "this client cannot ask" in text) == (True, True)
+            assert (failed, text.endswith("this client cannot ask them (MCP elicitation)")) == (True, True)
 
     asyncio.run(story())
     assert asked == ["Run this command?\n\nmkdir made", "Run this command?\n\nrmdir made"]

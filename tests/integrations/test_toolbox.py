@@ -158,7 +158,9 @@ def test_one_job_is_shown_waited_for_and_killed(tmp_path: Path) -> None:
         async with AsyncSession(cwd=tmp_path) as session:
             tools = Toolbox(session)
             await tools.bash("(until [ -e go ]; do sleep 0.02; done; echo 'Ready (80)'; exit 3) &")
-            await tools.bash("sleep 1000 &")
+            started = await tools.bash("sleep 1000 &")
+            (pid,) = re.findall(r"process (\d+); see `jobs`", started)
+            assert (await tools.jobs(pid)).startswith("[j2, running: ")
             assert "[it has not printed 'Ready (80)']" in await tools.jobs("j1", until="Ready (80)", seconds=0.01)
             (tmp_path / "go").touch()
             assert (await tools.jobs("j1", until="Ready (80)")).endswith("]\nReady (80)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -223,6 +224,16 @@ def test_a_session_of_ones_own(sh: Session) -> None:
     assert sh.run(request.command, timeout=request.timeout).stdout == "hi\n"
     with pytest.raises(PolicyRefused, match=r"^refused by policy: 'rm' is denied$"):
         policy.check(Request(b"echo $(rm x)"))
+
+
+def test_a_rule_has_a_reason_for_the_model() -> None:
+    policy = Policy(deny_commands={"curl": "use the mirror", "rm": ""})
+    assert verdict(policy, "$(curl x)") == "'curl' is denied: use the mirror"
+    assert verdict(policy, "rm x") == "'rm' is denied"
+    assert Policy.from_dict(json.loads(json.dumps(policy.to_dict()))) == policy
+    for wrong in ({"curl": 1}, {1: "x"}, {"": "x"}):
+        with pytest.raises(InvalidRequest, match="deny_commands"):
+            Policy(deny_commands=wrong)  # type: ignore[arg-type]  # refused for that
 
 
 class _Says:

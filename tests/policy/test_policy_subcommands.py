@@ -23,6 +23,12 @@ from shellsession.policy.rules import Policy
         ("rm *", "rm", False),
         ("kill -[9K]*", "kill -9 1", True),
         ("kill -[9K]*", "kill -15 1", False),
+        ("rm -rf", "rm -fr x", True),
+        ("rm -rf", "rm x -r -v -f", True),
+        ("rm -rf", "rm -r x; rm -f x", False),
+        ("rm -rf", "rm -i -r x", False),
+        ("find -delete", "find . -depth -links 2 -type d", False),
+        ("find -delete", "find . -delete", True),
         # a program that the table does not know: each option may take a word
         ("make install", "make -C b install", True),
         ("make install", "make -f M -C b -k install", True),

@@ -51,12 +51,12 @@ class Example(NamedTuple):
         ).returncode:
             pytest.skip(f"`{look}` fails")
 
-    def run(self) -> subprocess.CompletedProcess[str]:
+    def run(self, typed: str | None = None) -> subprocess.CompletedProcess[str]:
         """Run it from the checkout, with the command that its head shows."""
         return subprocess.run(
             ["bash", "-c", self.command],
             cwd=TOP,
-            input=_TYPED.get(self.path.name, ""),
+            input=_TYPED.get(self.path.name, "") if typed is None else typed,
             capture_output=True,
             text=True,
             check=False,

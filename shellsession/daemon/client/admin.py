@@ -46,6 +46,10 @@ class Visit(RemoteSession):
         """End the session, for every client. Raises NoSuchAgent if there is none."""
         self.ask(self._message("close"))
 
+    def close_unused(self) -> None:
+        """End the session if its bash has not been started, nor is about to be. Raises NoSuchAgent if there is none."""
+        self.ask(self._message("close", unused=True))
+
     def _translate(self, error: ShellSessionError) -> ShellSessionError:
         return error  # NoSuchAgent stays as it is: a visit opened no session that somebody could have closed
 

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from .transport import Channel
 
 
-# Idle connections kept for the next call; more are needed only while calls overlap. The daemon has room for a limited
-# number of connections, and a client may have a session for each of its agents.
-_IDLE_MAX: Final = 1
 # The fields of a greeting, in every version of the protocol.
 _HELLO: Final = {"protocol": int, "incarnation": str, "connection": int, "pid": int}
 
@@ -131,9 +128,14 @@ class Link:
 
 
 class Pool:
-    """The idle connections of one client."""
+    """The idle connections of one client, at most ``most``.
 
-    def __init__(self) -> None:
+    More than one are needed only while calls overlap. The daemon has room for a limited number of connections, and a
+    client may have a session for each of its agents.
+    """
+
+    def __init__(self, most: int = 1) -> None:
+        self._most = most
         self._idle: list[Link] = []
         self._owner = os.getpid()
 
@@ -142,8 +144,7 @@ class Pool:
         if self._owner != os.getpid():  # a forked child must not use its parent's connections
             self.close()
             self._owner = os.getpid()
-        while self._idle:
-            link = self._idle.pop()
+        while (link := self._pop()) is not None:
             if incarnation in ("", link.incarnation) and not link.closed:
                 return link
             link.close()
@@ -151,11 +152,17 @@ class Pool:
 
     def give_back(self, link: Link) -> None:
         """Keep the connection for the next ``take``, or close it."""
-        if len(self._idle) < _IDLE_MAX:
+        if len(self._idle) < self._most:
             self._idle.append(link)
         else:
             link.close()
 
     def close(self) -> None:
-        while self._idle:
-            self._idle.pop().close()
+        while (link := self._pop()) is not None:
+            link.close()
+
+    def _pop(self) -> Link | None:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return None

@@ -256,7 +256,8 @@ class _Bridge(Mux):
         said = f": {text}" if (text := self.pipe.why_ended()) else ""
         if self._preamble is None:
             return f"{self.pipe} has ended{said}"
-        return f"{self.pipe} ended without a greeting{said}; {self.pipe.advice}"
+        is_explained = text and "shellsession" not in text  # such as ssh that is refused; not "shellsession: not found"
+        return f"{self.pipe} ended without a greeting{said}" + ("" if is_explained else f"; {self.pipe.advice}")
 
     def _end(self) -> None:
         """End the pipe, and tell all who wait for it."""

@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mappin
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
 from functools import cached_property, partial
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from ...errors import (
@@ -206,7 +207,9 @@ class Remote(AnySession[PreparedRun]):
         self._start, self._opening = start, opening
         self._gentle = "kill" if opening.get("on_timeout") == "kill" else "interrupt"
         self._incarnation = ""  # of the daemon that has our session; "" while the session is to be opened
-        self._timeout: float | None = 120.0  # the session's default, whichever client opened it
+        # The default that this client named. Without one, that of the session applies, whichever client opened it.
+        self._own_timeout: Seconds = opening.get("timeout", ...)
+        self._timeout: float | None = 120.0  # the default that applies
         self.opened_here = False  # did this client open the session, or was it there before?
         self._handed = ""  # the id of the command that was handed back to this client; "" for none
         self._closed = False
@@ -230,20 +233,19 @@ class Remote(AnySession[PreparedRun]):
         socket: str | os.PathLike[str] | Transport | None,
         start: bool,
         options: SessionOptions,
-        exact: bool = False,
         via: Sequence[str] | None = None,
         remote: str | None = None,
     ) -> Self:
         """The session for the arguments of ``connect``, not opened yet.
 
-        ``exact``: opening it raises AlreadyOpen if the agent has a session with others of these options.
+        Opening it raises AlreadyOpen if the agent has a session that was opened with others of these options.
         """
         check_flag("start", start)
         transport = transport_of(socket, via, remote)
         if not transport.is_local:
             check_elsewhere(options)
         fields = opening(**options) if transport.is_local else opening(inherited={}, **options)
-        if exact and options:
+        if options:
             fields["exact"] = list(options)
         return cls(agent, transport, start, fields)
 
@@ -376,7 +378,8 @@ class Remote(AnySession[PreparedRun]):
             *_, reply = [message async for message in messages]
         self._incarnation = field(reply.header, "id", str).partition(".")[0]
         self.opened_here = bool(reply.header.get("value"))
-        self._timeout = field(reply.header, "timeout", float, int, type(None))
+        own, default = self._own_timeout, field(reply.header, "timeout", float, int, type(None))
+        self._timeout = default if isinstance(own, EllipsisType) else own
         self._policy = reply.header.get("policy")
         self._redact = redact_from(reply.header.get("redact", False))
         vars(self).pop("_secrets", None)
@@ -466,6 +469,8 @@ class Remote(AnySession[PreparedRun]):
         if self._streams and any(stream.active and pieces() is not None for pieces, stream in self._streams):
             raise SessionBusy(STILL_RUNS)
         fields, text = dict[str, Any](given), command_bytes(command)
+        if not isinstance(self._own_timeout, EllipsisType):
+            fields.setdefault("timeout", self._own_timeout)
         stdin, on_output = fields.pop("stdin", ...), fields.pop("on_output", None)
         data = () if stdin in (..., None, TTY) else (fed(stdin),)
         fields |= scope_of(given)
@@ -599,9 +604,9 @@ class Remote(AnySession[PreparedRun]):
             fields["live"] = True
         if verb == "send" and self.on_wait is not None:  # ``wait`` never queues
             fields["tell"] = True
-        if timeout is not ...:
-            check_seconds("timeout", timeout)
-            fields["timeout"] = timeout
+        if (seconds := self._own_timeout if timeout is ... else timeout) is not ...:
+            check_seconds("timeout", seconds)
+            fields["timeout"] = seconds
         return self._of_command(verb, *parts, **fields)
 
     async def _interrupt(self, command: str = "") -> Result:

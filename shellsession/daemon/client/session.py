@@ -37,13 +37,15 @@ def connect(
 
     ``socket``: the daemon's socket (default: SHELLSESSION_SOCKET, or the one of this user). ``options``: those of
     ``Session``. They apply, with this process's directory, environment and umask, if this client is the first to open
-    the agent's session; ``opened_here`` of the session says whether it was.
+    the agent's session; ``opened_here`` of the session says whether it was. If it is not, another ``cwd``, ``env``,
+    ``extra_env``, ``limits``, ``sandbox``, ``policy`` or ``redact`` than that of the session raises AlreadyOpen.
+    ``timeout`` always applies to this client's own calls.
 
     ``via``: the words of a program that leads to another machine, container or user, such as ``["ssh", "box"]``.
     `shellsession bridge` is appended to them; ``remote`` names another program than ``shellsession`` there. The session
     then starts with the directory, environment and umask of the login there.
 
-    Raises DaemonUnavailable, VersionMismatch, InvalidRequest, TooManySessions.
+    Raises DaemonUnavailable, VersionMismatch, InvalidRequest, AlreadyOpen, TooManySessions.
     """
     refuse_unknown("connect", options, CONNECT_OPTIONS)
     session = RemoteSession._of(agent, socket, start, options, via=via, remote=remote)

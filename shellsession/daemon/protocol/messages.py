@@ -43,6 +43,9 @@ _UNLESS_DEFAULT: Final[Mapping[str, tuple[tuple[type, ...], object]]] = {
     "ran": ((bool,), True),
     "id": ((str,), ""),
     "output_kept": ((bool,), True),
+    "matched": ((bool,), False),
+    "stdout_omitted_lines": ((int,), 0),
+    "stderr_omitted_lines": ((int,), 0),
 }
 _TRUE_BY_DEFAULT: Final = ("state_kept", "ran")
 

@@ -36,12 +36,12 @@ _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_NONBLOCK
 
 
 class Entry(NamedTuple):
-    """The data of one line."""
+    """The data of one line. ``result``: how the command ended, or why the session's policy refused it."""
 
     agent: str
     command: bytes
     secrets: Secrets
-    result: Result
+    result: Result | str
     when: float
 
 
@@ -65,8 +65,10 @@ class Audit:
         """Raise OSError if no line could be written now."""
         self._open()
 
-    def record(self, agent: str, command: bytes, secrets: Secrets, result: Result, when: float | None = None) -> None:
-        """Write the line of one command. ``when``: in seconds since the epoch, now by default."""
+    def record(
+        self, agent: str, command: bytes, secrets: Secrets, result: Result | str, when: float | None = None
+    ) -> None:
+        """Write the line of one command; see ``Entry``. ``when``: in seconds since the epoch, now by default."""
         self.record_all([Entry(agent, command, secrets, result, time.time() if when is None else when)])
 
     def record_all(self, entries: Sequence[Entry]) -> None:
@@ -153,7 +155,7 @@ class Audit:
             logging.getLogger("shellsession.daemon").warning("%s", self.fault)
 
 
-def _line(agent: str, command: bytes, secrets: Secrets, result: Result, when: float) -> bytes:
+def _line(agent: str, command: bytes, secrets: Secrets, result: Result | str, when: float) -> bytes:
     """The line of one command."""
     seconds, milliseconds = divmod(round(when * 1000), 1000)
     text = secrets.mask(command.decode("utf-8", "surrogateescape"), KEPT + 1)
@@ -164,7 +166,16 @@ def _line(agent: str, command: bytes, secrets: Secrets, result: Result, when: fl
     }
     if len(text) > KEPT:
         entry["command_size"] = len(command)
-    entry |= {
+    entry |= _refusal(secrets.mask(result)) if isinstance(result, str) else _ending(result)
+    return json.dumps(entry).encode("ascii") + b"\n"
+
+
+def _refusal(reason: str) -> dict[str, Any]:
+    return {"outcome": "refused", "reason": reason[:KEPT], "ran": False}
+
+
+def _ending(result: Result) -> dict[str, Any]:
+    entry: dict[str, Any] = {
         "exit_code": result.exit_code,
         "outcome": result.outcome,
         "duration": round(result.duration, 6),
@@ -175,7 +186,7 @@ def _line(agent: str, command: bytes, secrets: Secrets, result: Result, when: fl
         entry["ran"] = False
     if result.killed:
         entry["killed"] = len(result.killed)
-    return json.dumps(entry).encode("ascii") + b"\n"
+    return entry
 
 
 def open_private(path: str, flags: int) -> int:

@@ -35,8 +35,8 @@ class Journal:
         """Why the last lines could not be written; "" if they were."""
         return "" if self._audit is None else self._audit.fault
 
-    def note(self, agent: str, command: bytes, secrets: Secrets, result: Result) -> None:
-        """Add the entry of a command that has ended."""
+    def note(self, agent: str, command: bytes, secrets: Secrets, result: Result | str) -> None:
+        """Add the entry of a command that has ended, or was refused."""
         if self._audit is None:
             return
         self._entries.append(Entry(agent, command, secrets, result, time.time()))

@@ -228,9 +228,10 @@ class Restart(OfAgent):
 
 
 class Close(OfAgent):
-    """``Session.close``."""
+    """``Session.close``. With ``unused``, a session whose bash has started, or is asked for, stays open."""
 
     verb: Literal["close"]
+    unused: bool = False
 
 
 class Jobs(OfAgent):

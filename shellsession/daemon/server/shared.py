@@ -34,6 +34,7 @@ from ...errors import (
     InvalidRequest,
     NoSuchAgent,
     NotRunning,
+    PolicyRefused,
     SessionBusy,
     SessionClosed,
     ShellSessionError,
@@ -186,6 +187,7 @@ def _check_same(request: requests.Open, options: Options) -> None:
         ("policy", policy not in (None, options.policy), "which does not have this policy"),
         ("redact", redact not in (False, options.redact), "which does not redact these secrets"),
         ("cwd", not _is_in(request, options.cwd), f"which was opened in {options.cwd}"),
+        ("env", not request.inherited and request.env != options.env, "which was opened with another environment"),
         ("extra_env", not (request.extra_env or {}).items() <= variables, "which was opened without these variables"),
         ("limits", limits is not None and limits.made() != options.limits, "which has other limits of output"),
     ):
@@ -398,6 +400,10 @@ class SharedSession:
     def _log_end(self, command: bytes, result: Result) -> None:
         self.audience.show("result", end_of(result))
         self._journal.note(self.agent, command, self._secrets, without_output(result))
+
+    def log_refusal(self, command: bytes, error: PolicyRefused) -> None:
+        """Note in the audit log that the session's policy has refused a command."""
+        self._journal.note(self.agent, command, self._secrets, str(error))
 
     def unread(self, command: str) -> bytes:
         """The input that was typed for that command, and that it had not read when it ended."""

@@ -23,6 +23,7 @@ from ...errors import (
     RESTARTED,
     InvalidRequest,
     LimitReached,
+    PolicyRefused,
     SessionBusy,
     SessionClosed,
     ShellSessionError,
@@ -122,6 +123,8 @@ async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
             result = await shared.session._run(run)
         except ShellSessionError as error:
             shared.audience.show("refused", {"reason": str(error), "begun": fanout.is_shown})
+            if isinstance(error, PolicyRefused):
+                shared.log_refusal(command, error)
             raise
         except asyncio.CancelledError:
             if (end := shared.session._came_of(command)) is not None:
@@ -253,7 +256,9 @@ async def _restart(shared: SharedSession, incoming: Incoming) -> None:
                     shared.audience.show("restarted", {})
 
 
-async def _close(shared: SharedSession, _: Incoming) -> None:
+async def _close(shared: SharedSession, incoming: Incoming) -> None:
+    if incoming.request.unused and (shared.opened or shared.users > 1):  # this request is one of the users
+        return
     await shared.session.close()
     shared.note_shell_end()
 

@@ -10,7 +10,7 @@ import shutil
 from contextlib import ExitStack
 from typing import Final
 
-from ...errors import InvalidRequest, SandboxUnavailable
+from ...errors import SandboxUnavailable
 from ...sandbox import SCRATCH, Facts, Sandbox, is_within
 from ..io.directories import homes
 from ..kernel import proc
@@ -32,7 +32,7 @@ def bash_script(bash: str, text: str) -> tuple[str, ...]:
 
 
 def sandbox_facts(sandbox: Sandbox, bash: str, cwd: str, slot: Slot) -> Facts:
-    """What bubblewrap's command line needs to know about this machine. Raises SandboxUnavailable, InvalidRequest."""
+    """What bubblewrap's command line needs to know about this machine. Raises SandboxUnavailable."""
     root = os.getuid() == 0
     tools = {}
     for tool, package in (("bwrap", "bubblewrap"), ("unshare", "util-linux"), ("mount", "mount"))[: 3 if root else 2]:
@@ -76,18 +76,20 @@ def _real(name: str, path: str) -> str:
     real = os.path.realpath(os.path.expanduser(path))
     if not os.path.isabs(os.path.expanduser(path)) or not os.path.exists(real):
         instead = "pass missing_ok=True" if name == "hide" else "leave it out"
-        raise InvalidRequest(f"sandbox.{name}: {path!r} does not exist: make it first, or {instead}")
+        raise SandboxUnavailable(f"sandbox.{name}: {path!r} does not exist: make it first, or {instead}")
     return real
 
 
 def _refuse_changeable(path: str, writable: tuple[str, ...]) -> None:
-    """Raise InvalidRequest if a path leads through a symbolic link that the sandbox itself could change.
+    """Raise SandboxUnavailable if a path leads through a symbolic link that the sandbox itself could change.
 
     At its next start the sandbox would decide what is writable or hidden.
     """
     for link in proc.resolve(os.path.expanduser(path))[1]:
         if any(is_within(link, one) for one in writable):
-            raise InvalidRequest(f"sandbox: {path!r} leads through {link!r}, a link in write=: name its target instead")
+            raise SandboxUnavailable(
+                f"sandbox: {path!r} leads through {link!r}, a link in write=: name its target instead"
+            )
 
 
 def sandbox_limits(sandbox: Sandbox, slot: Slot, on_failure: ExitStack) -> tuple[bytes, tuple[str, ...]]:

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from ptyprocess import PtyProcess
 
-from ...errors import NO_PROCESS, InvalidRequest, LimitReached, SandboxUnavailable, ShellUnavailable
+from ...errors import NO_PROCESS, LimitReached, SandboxUnavailable, ShellUnavailable
 from ...options import Options, absolute
 from ...sandbox import USABLE, command_line
 from ..io.nonce import fresh_nonce
@@ -95,7 +95,7 @@ _FIRST: Final = '((SHLVL -= BASH_VERSINFO[0] > 4)); exec 3>&2 2>/dev/null; (exec
 
 
 def plan(options: Options, bash: str, cwd: str, slot: Slot | None) -> Launch:
-    """How to launch bash with these options; a sandbox needs the slot. Raises InvalidRequest, SandboxUnavailable.
+    """How to launch bash with these options; a sandbox needs the slot. Raises SandboxUnavailable.
 
     In a sandbox this makes its control groups. The caller removes them.
     """
@@ -160,10 +160,14 @@ class _OnFailure(ExitStack):
         return super().__exit__(*raised)
 
 
+def find_bash(name: str) -> str | None:
+    """The path of the bash with that name. PATH may lack its directory: look in the default places, too."""
+    return shutil.which(name) or shutil.which(name, path=os.defpath)
+
+
 def spawn(options: Options, env: Mapping[str, str]) -> Shell:
-    """Start bash. Raises ShellUnavailable, SandboxUnavailable, LimitReached or InvalidRequest (a bad cwd)."""
-    # The host's PATH may lack the directory of bash: look in the default places, too.
-    bash = shutil.which(options.bash) or shutil.which(options.bash, path=os.defpath)
+    """Start bash. Raises ShellUnavailable, SandboxUnavailable or LimitReached."""
+    bash = find_bash(options.bash)
     if bash is None:
         raise ShellUnavailable(f"no {options.bash!r} on PATH: install bash 4.4 or newer, or pass bash=<path>")
     bash = absolute(bash)  # PATH may contain ".", and bash starts in another directory
@@ -230,13 +234,13 @@ def _kill(process: PtyProcess) -> None:
 
 
 def first_directory(wanted: str | None) -> str:
-    """The directory in which bash starts. Raises InvalidRequest."""
+    """The directory in which bash starts. Raises ShellUnavailable."""
     try:
         cwd = os.getcwd() if wanted is None else os.fspath(wanted)
     except OSError as error:
-        raise InvalidRequest(f"the host's own working directory is gone ({error}): pass cwd=") from error
+        raise ShellUnavailable(f"the host's own working directory is gone ({error}): pass cwd=") from error
     if not os.path.isdir(cwd):
-        raise InvalidRequest(f"cwd {cwd!r} is not a directory: make it again, or open a session with another cwd=")
+        raise ShellUnavailable(f"cwd {cwd!r} is not a directory: make it again, or open a session with another cwd=")
     return cwd
 
 

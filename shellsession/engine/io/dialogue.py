@@ -9,15 +9,60 @@ from __future__ import annotations
 import codecs
 import io
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pexpect
 from pexpect.expect import Expecter, searcher_re, searcher_string
 from pexpect.spawnbase import SpawnBase
 
-from ...errors import InvalidRequest
+from ...errors import InvalidRequest, ShellSessionError
+
+if TYPE_CHECKING:
+    _Pexpects = Expecter[str]  # generic only in its stubs
+else:
+    _Pexpects = Expecter
 
 _UNMATCHED_MAX = 1 << 18  # characters
+# How many characters of the patterns, and of the last output, an error shows.
+_SHOWN = 200
+
+
+class ExpectTimeout(ShellSessionError, pexpect.TIMEOUT):
+    """The output did not match within the time limit."""
+
+    code = "expect_timeout"
+
+
+class ExpectEnded(ShellSessionError, pexpect.EOF):
+    """The command ended before its output matched."""
+
+    code = "expect_eof"
+
+
+class _Expecter(_Pexpects):
+    """Pexpect's, but its errors are also ours, and show the patterns and the last output."""
+
+    def __init__(self, screen: SpawnBase[str], searcher: Any, patterns: Any) -> None:
+        super().__init__(screen, searcher)
+        self._patterns = patterns
+
+    def timeout(self, err: object = None) -> int:
+        try:
+            return super().timeout(err)
+        except pexpect.TIMEOUT:
+            raise ExpectTimeout(self._outline("did not come within the time limit")) from None
+
+    def eof(self, err: object = None) -> int:
+        try:
+            return super().eof(err)
+        except pexpect.EOF:
+            raise ExpectEnded(self._outline("did not come before the command ended")) from None
+
+    def _outline(self, what: str) -> str:
+        many = self._patterns if isinstance(self._patterns, list | tuple) else [self._patterns]
+        patterns = " or ".join(repr(getattr(one, "pattern", one)) for one in many)
+        output = self.spawn.before or ""
+        return f"expect: {patterns:.{_SHOWN}} {what}; the output ends with {output[-_SHOWN:]!r}"
 
 
 class Dialogue:
@@ -39,8 +84,8 @@ class Dialogue:
                     if isinstance(patterns, str | bytes) or patterns in (pexpect.EOF, pexpect.TIMEOUT)
                     else patterns
                 )
-                return Expecter(self.screen, searcher_string([_text(one) for one in many]))
-            return Expecter(self.screen, searcher_re(self.screen.compile_pattern_list(patterns)))
+                return _Expecter(self.screen, searcher_string([_text(one) for one in many]), many)
+            return _Expecter(self.screen, searcher_re(self.screen.compile_pattern_list(patterns)), patterns)
         except (TypeError, re.error) as error:
             raise InvalidRequest(f"expect: {error}") from None
 

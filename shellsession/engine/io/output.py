@@ -19,7 +19,7 @@ from ...errors import InvalidRequest
 from ...models import Limits, Result
 from ...options import absolute
 from ...sandbox import Sandbox, is_within
-from ...text import unfinished
+from ...text import count_lines, unfinished
 from ..kernel import proc
 from ..kernel.signals import signals_deferred
 from .directories import open_directory
@@ -28,6 +28,8 @@ Sink = Callable[[bytes], object]
 # The tail keeps so many more bytes until it is read. If bash has lost its own stderr, its last mark comes at the end of
 # the command's stderr: so that is there whole, and ``cut_after`` finds it.
 _SLACK: Final = 1 << 13
+# Of a longer piece that is dropped, the lines are estimated from so many bytes: to count all would slow down a flood.
+_COUNTED: Final = 1 << 12
 
 
 class Capture:
@@ -40,6 +42,8 @@ class Capture:
     # Defaults on the class: most captures never change these, and setting them for each costs time.
     total = 0  # bytes since the last ``take``
     _dropped = 0  # of these, bytes that are not kept
+    _dropped_lines = 0  # about how many lines ended in those
+    omitted_lines = 0  # the same for what the last ``take`` omitted
     _taken = 0  # bytes before that
     _sink: Sink | None = None
     _spilling = False
@@ -88,7 +92,8 @@ class Capture:
         keep = self._limit // 2 + _SLACK
         surplus = max(0, len(data) - keep)
         self._tail += data[surplus:]
-        self._dropped += surplus
+        if surplus:
+            self._note_dropped(data, surplus)
         # Deleting from the front moves the rest, so do it only when as much again has come.
         if len(self._tail) > 2 * keep:
             self._trim(keep)
@@ -96,8 +101,13 @@ class Capture:
     def _trim(self, keep: int) -> None:
         extra = len(self._tail) - keep
         if extra > 0:
+            self._note_dropped(self._tail, extra)
             del self._tail[:extra]
-            self._dropped += extra
+
+    def _note_dropped(self, data: bytes | bytearray, size: int) -> None:
+        """Count the first bytes of ``data``, and their lines, as dropped."""
+        self._dropped += size
+        self._dropped_lines += _line_count(data, size)
 
     def omit(self, count: int) -> None:
         """Count bytes of the stream that were not kept."""
@@ -130,6 +140,7 @@ class Capture:
 
     def take(self, final: bool = True) -> tuple[bytes, int, int]:
         """As ``peek``, and start again, empty. Unless ``final``, an incomplete last character stays for the next."""
+        self.omitted_lines = 0
         if not self.total:
             return b"", 0, 0
         data, dropped, cut = self.peek()
@@ -138,8 +149,14 @@ class Capture:
         self._tail.clear()
         self._head[:] = rest
         self._taken += self.total - len(rest)
-        self._dropped, self.total = 0, len(rest)
+        self.omitted_lines = self._dropped_lines
+        self._dropped, self._dropped_lines, self.total = 0, 0, len(rest)
         return data, dropped, min(cut, len(data))
+
+
+def _line_count(data: bytes | bytearray, size: int | None = None) -> int:
+    """About how many lines end in the first ``size`` bytes (None: in all)."""
+    return count_lines(data, 0, len(data) if size is None else size, _COUNTED)[0]
 
 
 def without_output(result: Result) -> Result:
@@ -151,6 +168,8 @@ def without_output(result: Result) -> Result:
         stderr_bytes=b"",
         stdout_omitted=result.stdout_omitted + len(result.stdout_bytes),
         stderr_omitted=result.stderr_omitted + len(result.stderr_bytes),
+        stdout_omitted_lines=result.stdout_omitted_lines + _line_count(result.stdout_bytes),
+        stderr_omitted_lines=result.stderr_omitted_lines + _line_count(result.stderr_bytes),
     )
 
 

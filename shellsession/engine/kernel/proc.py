@@ -446,13 +446,13 @@ def environment(pid: int) -> dict[str, str]:
     return {name: value for name, equals, value in entries if equals}
 
 
-def oom_score() -> int:
-    """What the kernel adds to the badness of this process when memory runs out: proc(5), oom_score_adj."""
-    return int(read("/proc/self/oom_score_adj"))
+def oom_score(pid: int) -> int:
+    """What the kernel adds to the badness of a process when memory runs out: proc(5), oom_score_adj."""
+    return int(read(f"/proc/{pid}/oom_score_adj"))
 
 
 def set_oom_score(score: int) -> None:
-    """Set what ``oom_score`` returns. Raises PermissionError for less than root has allowed."""
+    """Set ``oom_score`` of this process. Raises PermissionError for less than root has allowed."""
     with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write(str(score))
 

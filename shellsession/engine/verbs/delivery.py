@@ -128,6 +128,8 @@ def together(before: Result, now: Result) -> Result:
     return now.__replace__(
         stdout_omitted=now.stdout_omitted + before.stdout_omitted,
         stderr_omitted=now.stderr_omitted + before.stderr_omitted,
+        stdout_omitted_lines=now.stdout_omitted_lines + before.stdout_omitted_lines,
+        stderr_omitted_lines=now.stderr_omitted_lines + before.stderr_omitted_lines,
     )
 
 

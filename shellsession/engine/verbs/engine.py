@@ -19,7 +19,6 @@ from ...errors import (
     CLOSED,
     GONE,
     IS_CLOSED,
-    MATCHES,
     RESTARTED,
     STILL_RUNS,
     InvalidRequest,
@@ -365,7 +364,7 @@ class Engine(Core):
             if isinstance(came, Result) or not call.sees(pattern):
                 return came
             break
-        return HandedBack("running", f"{MATCHES} {pattern.pattern!r:.100}")
+        return HandedBack("running", f"the output matches {pattern.pattern!r:.100}", matched=True)
 
     # -- a command that was handed back
 
@@ -482,7 +481,7 @@ class Engine(Core):
 
     def _log(self, text: str, *values: object) -> None:
         if (log := logger(DEBUG)) is not None:
-            log.debug(f"agent %r: {text}", self.observers.agent, *values)
+            log.debug(f"%s{text}", self.observers.owner, *values)
 
     def _end(self, why: str) -> Steps[None]:
         if self.options.shutdown and not (self.shell is None or self.kill_reason or self.attended):

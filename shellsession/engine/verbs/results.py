@@ -19,10 +19,14 @@ _LAST_WORDS: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class HandedBack:
-    """A command that continues to run: why the caller gets it back, and the reason in words."""
+    """A command that continues to run: why the caller gets it back, and the reason in words.
+
+    ``matched``: see ``Result``.
+    """
 
     outcome: Outcome
     reason: str = ""
+    matched: bool = False
 
 
 def result(
@@ -34,6 +38,7 @@ def result(
     reason: str = "",
     background: tuple[int, ...] = (),
     final: bool = True,
+    matched: bool = False,
 ) -> Result:
     """Make the result of a call. ``final``: the command has ended, and this result ends the call."""
     stdout, stdout_omitted, stdout_cut = call.stdout.take(final)
@@ -60,6 +65,9 @@ def result(
         not call.not_run,
         call.id,
         call.keeps_output(final),
+        matched,
+        call.stdout.omitted_lines,
+        call.stderr.omitted_lines,
     )
     if final:
         call.end(said)
@@ -71,7 +79,7 @@ def answer(engine: Core, call: Call, came: Result | HandedBack) -> Result:
     if isinstance(came, Result):
         return call.delivery.deliver()
     cwd = proc.link(f"/proc/{engine.live().pid}/cwd")
-    return result(call, came.outcome, None, cwd, reason=came.reason, final=False)
+    return result(call, came.outcome, None, cwd, reason=came.reason, final=False, matched=came.matched)
 
 
 def loss_report(lost: Result, id: str) -> Result:
