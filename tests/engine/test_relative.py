@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from daemons import Daemon
 
-from shellsession import Agents, InvalidRequest, Limits, Session, TooManySessions, connect
+from shellsession import Agents, InvalidRequest, Limits, Session, ShellUnavailable, TooManySessions, connect
 
 BASH = shutil.which("bash") or "/bin/bash"
 
@@ -75,7 +75,7 @@ def test_a_host_whose_directory_is_gone_still_has_its_list(here: Path, monkeypat
                 Session(**wrong)
             with pytest.raises(InvalidRequest, match="gone"):
                 connect("nowhere", "/nonexistent/socket", **wrong)
-        with pytest.raises(InvalidRequest, match="gone"):
+        with pytest.raises(ShellUnavailable, match="gone"):
             agents.run("new", "true")
         monkeypatch.chdir(here)
 
