@@ -250,7 +250,7 @@ def test_openai_shell_output_has_both_ends_and_says_what_is_missing() -> None:
                 assert tail.endswith(f"\n{last}\n")
             assert sum(len(one.stdout) + len(one.stderr) for one in found.output) <= MAX_CHARS
             found = await shell(session, "seq 10000", max_output_length=100)
-            assert " bytes omitted ...]" in found.output[0].stdout
+            assert " bytes (about 9 800 lines) omitted ...]" in found.output[0].stdout
 
     asyncio.run(main())
 
