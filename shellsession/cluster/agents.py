@@ -151,7 +151,9 @@ class _Cluster:
         return answer
 
     def place(self, agents: Sequence[str]) -> list[NodeTransport]:
-        return [self._known(*one) for one in self.ask(self.directory.place.remote(list(agents)))]
+        with self._lock:
+            lost = [node.name for node in self._nodes.values() if node.is_lost]
+        return [self._known(*one) for one in self.ask(self.directory.place.remote(list(agents), lost))]
 
     def _known(self, name: str, address: str, relay: Any) -> NodeTransport:
         with self._lock:

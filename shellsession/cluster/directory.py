@@ -80,8 +80,13 @@ class Directory:
         self._asked[name] = process
         return not self._closing.is_set()
 
-    async def place(self, agents: Sequence[str]) -> list[tuple[str, str, Any]] | Exception:
-        """The node, its address and its relay for each agent; or the error to raise."""
+    async def place(self, agents: Sequence[str], lost: Sequence[str] = ()) -> list[tuple[str, str, Any]] | Exception:
+        """The node, its address and its relay for each agent; or the error to raise.
+
+        ``lost``: nodes of which the driver knows that Ray has given them up. They are looked at again.
+        """
+        if not self._nodes.keys().isdisjoint(lost):
+            self._looked = float("-inf")
         try:
             return [await self._place(agent) for agent in agents]
         except (TooManySessions, DaemonUnavailable) as error:

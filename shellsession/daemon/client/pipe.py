@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from _socket import socketpair
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 from ...errors import DaemonUnavailable, ProtocolError, ShellSessionError, VersionMismatch
@@ -116,21 +117,23 @@ class _Bridge(Mux):
 
     def open(self, how: bytes) -> socket | None:
         """A new connection; None if no daemon listens. Raises DaemonUnavailable, and PipeEnded."""
-        ours, theirs = socketpair()
-        theirs.setblocking(False)
         answer = _Answer()
-        with self._lock:
-            if self.ended:
+        with ExitStack() as unused:
+            with self._lock:
+                if self.ended:
+                    raise PipeEnded
+                ours, theirs = socketpair()
+                unused.callback(ours.close)
+                theirs.setblocking(False)
+                self._number += 1
+                self._asked.append((self._number, how, answer, theirs))
+                os.eventfd_write(self._wake, 1)
+            answer.here.wait()  # the thread gives up when nothing comes
+            if answer.lost:
                 raise PipeEnded
-            self._number += 1
-            self._asked.append((self._number, how, answer, theirs))
-            os.eventfd_write(self._wake, 1)
-        answer.here.wait()  # the thread gives up when nothing comes
-        if answer.lost:
-            raise PipeEnded
-        if answer.refusal is None:
-            return ours
-        ours.close()
+            if answer.refusal is None:
+                unused.pop_all()
+                return ours
         if not answer.refusal:
             return None
         raise DaemonUnavailable(f"{answer.refusal.decode('utf-8', 'replace')} (said by {self.pipe})")
