@@ -158,7 +158,7 @@ class _Cluster:
     def _known(self, name: str, address: str, relay: Any) -> NodeTransport:
         with self._lock:
             node = self._nodes.get(name)
-            if node is None or node.is_lost or node.relay._actor_id != relay._actor_id:
+            if node is None or node.relay._actor_id != relay._actor_id:  # a lost node that is back has another relay
                 node = self._nodes[name] = NodeTransport(name, address, relay)
             return node
 
