@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -107,6 +108,7 @@ class NodeTransport(PipeTransport):
         self.name, self.address, self.relay = name, address, relay
         self.is_lost = False
         self.pool = Pool(_CONNECTIONS)
+        weakref.finalize(self, self.pool.close)
         super().__init__(f"node {address} ({name[:8]})", relay._actor_id, self._pipe)
 
     def _pipe(self) -> RelayPipe:
