@@ -47,8 +47,15 @@ def add_session(parser: argparse.ArgumentParser, description: str = NEW_SESSION,
         help="confine it with bubblewrap: it can write nothing but --write and a private /tmp, has no network, and gets"
         " few variables",
     )
-    group.add_argument("--write", metavar="DIR", action="append", help="what it can write (repeat)")
-    group.add_argument("--hide", metavar="PATH", action="append", help="what it cannot see, such as ~/.ssh (repeat)")
+    group.add_argument(
+        "--write",
+        metavar="DIR",
+        action="append",
+        help=f"what it can write (repeat); a relative DIR is below {names[0]}, or else below here",
+    )
+    group.add_argument(
+        "--hide", metavar="PATH", action="append", help="what it cannot see, such as ~/.ssh (repeat); as for --write"
+    )
     group.add_argument("--missing-ok", action="store_true", help="skip --hide paths that do not exist")
     group.add_argument("--network", action="store_true", help="give it the host's network")
     group.add_argument("--memory", metavar="SIZE", help="the memory of all its processes together, such as 512M")
@@ -121,8 +128,26 @@ def _sandbox(args: argparse.Namespace) -> Sandbox | None:
     from ..sandbox import Sandbox
 
     for name in ("write", "hide"):
-        given[name] = [absolute(_expanded(path)) for path in given.get(name, ())]
+        given[name] = [_placed(name, path, args) for path in given.get(name, ())]
     return Sandbox(**given)
+
+
+def _placed(name: str, typed: str, args: argparse.Namespace) -> str:
+    """The absolute path for one of ``--write`` or ``--hide``. A relative one is below the session's first directory.
+
+    Raises InvalidRequest, also for a ``--write`` that makes everything writable and does not look like it: an MCP
+    client may start the server anywhere, often in /.
+    """
+    path = os.path.join(_expanded(args.first_cwd or ""), _expanded(typed))
+    if not os.path.isabs(path) and not getattr(args.socket, "is_local", True):
+        raise InvalidRequest(f"--{name} is {typed!r}: a session elsewhere (via) needs an absolute path")
+    path = absolute(path)
+    if name == "write" and typed != "/" and not os.path.realpath(path).strip("/"):
+        raise InvalidRequest(
+            f"--write {typed!r} is / here, and the whole file system would be writable: name the directory, or write"
+            " --write / if you mean that"
+        )
+    return path
 
 
 def _expanded(path: str) -> str:

@@ -28,7 +28,7 @@ from ..daemon.client.session import RemoteSession
 from ..errors import DaemonUnavailable, InvalidRequest, NoSuchAgent, SessionClosed, ShellSessionError
 from ..models import Result, check_seconds
 from ..options import SessionOptions
-from ..signatures import Command, RunOptions
+from ..signatures import Command, RunOptions, refuse_unknown
 
 try:
     import ray
@@ -193,6 +193,12 @@ class _Cluster:
         ray.kill(self.directory)
 
 
+def _is_resources(value: object) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(name, str) and isinstance(amount, int | float) and amount > 0 for name, amount in value.items()
+    )
+
+
 class _RayAgents(Generic[S]):
     """The common base class of RayAgents and AsyncRayAgents."""
 
@@ -220,6 +226,8 @@ class _RayAgents(Generic[S]):
 
         The options about the cluster are those of the first driver. Raises InvalidRequest.
         """
+        own = ("max_sessions", "idle_ttl", "per_node", "resources", "lifetime", "name", "lease")
+        refuse_unknown(type(self).__name__, session_options, (*own, *SessionOptions.__annotations__))
         if not ray.is_initialized():
             raise InvalidRequest("this process is not connected to a Ray cluster: call ray.init() first")
         for option, value in (("max_sessions", max_sessions), ("per_node", per_node)):
@@ -233,6 +241,10 @@ class _RayAgents(Generic[S]):
             raise InvalidRequest(f'lifetime is "job" or "detached", not {lifetime!r:.100}')
         if lifetime == "detached" and name is None:
             raise InvalidRequest("detached agents need a name=, by which the next driver finds them")
+        if name is not None and (not isinstance(name, str) or not name):
+            raise InvalidRequest(f"name is a text, not {name!r:.100}")
+        if resources is not None and not _is_resources(resources):
+            raise InvalidRequest(f'resources is a dict such as {{"GPU": 1}}, not {resources!r:.100}')
         check_elsewhere(session_options)
         self._opening = opening(inherited={}, **session_options)
         self._lasts = lifetime == "detached"
@@ -261,6 +273,7 @@ class _RayAgents(Generic[S]):
         """The agent's session; it is placed and opened by its first verb. ``options`` apply if that opens it."""
         if not isinstance(agent, str):
             raise InvalidRequest(f"an agent's name must be a str, not {agent!r:.100}")
+        refuse_unknown(f"{type(self).__name__}.session", options, SessionOptions.__annotations__)
         with self._lock:
             if self._closed:
                 raise SessionClosed("these agents were closed: make new RayAgents")

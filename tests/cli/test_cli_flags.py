@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pexpect
 import pytest
@@ -14,6 +15,9 @@ from commands import cli, environment
 from daemons import Daemon
 from sandboxes import needs_bwrap
 from system import PATIENCE
+
+from shellsession import InvalidRequest
+from shellsession.cli import flags, mcp, run, serve
 
 
 @pytest.fixture
@@ -27,7 +31,7 @@ def agent(daemon: Daemon, request: pytest.FixtureRequest) -> Iterator[str]:
 def test_run_makes_a_session_in_a_sandbox_and_repeats_it(daemon: Daemon, agent: str, tmp_path: Path) -> None:
     (project := tmp_path / "project").mkdir()
     flags = shlex.split(
-        "--sandbox --write project --hide ~/nowhere --missing-ok --memory 512M --cwd project"
+        "--sandbox --write . --hide ~/nowhere --missing-ok --memory 512M --cwd project"
         " --pass-env 'AWS_*' --deny 'git push'"
     )
     given = {"API_KEY": "secret", "AWS_REGION": "here"}
@@ -76,12 +80,55 @@ def test_a_tilde_is_the_home_of_the_caller(daemon: Daemon, agent: str) -> None:
     assert cli(daemon.socket, *words, env={"HOME": "/usr"}).stdout == b"/usr\n"
 
 
+@pytest.mark.parametrize("verb", [mcp, run, serve], ids=lambda verb: verb.__name__.rpartition(".")[2])
+@pytest.mark.parametrize(
+    ("words", "path"),
+    [
+        ("--cwd project", "{here}/project/part"),
+        ("--cwd /usr", "/usr/part"),
+        ("--cwd ~/lib", "/usr/lib/part"),
+        ("", "{here}/part"),
+    ],
+)
+def test_a_relative_path_of_a_sandbox_is_below_the_session_s_directory(
+    verb: ModuleType, words: str, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/usr")
+    typed = [*words.split(), "--sandbox", "--write", "part", "--write", "/opt", "--hide", "part", "--hide", "~/secret"]
+    sandbox = flags.options_of(verb.own_parser().parse_args(typed))["sandbox"]
+    assert sandbox is not None
+    part = path.format(here=tmp_path)
+    assert sandbox.paths == ((part, "/opt"), (part, "/usr/secret"))
+
+
+@pytest.mark.parametrize("words", ["--write .", "--write ../x/..", "--write ~", "--write //", "--cwd / --write ./"])
+def test_only_a_slash_makes_everything_writable(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/")
+    monkeypatch.setenv("HOME", "/")
+    with pytest.raises(InvalidRequest, match="is / here, and the whole file system would be writable"):
+        flags.options_of(mcp.own_parser().parse_args(["--sandbox", *words.split()]))
+    sandbox = flags.options_of(mcp.own_parser().parse_args(["--sandbox", "--write", "/"]))["sandbox"]
+    assert sandbox is not None
+    assert sandbox.paths == (("/",), ())
+
+
+@pytest.mark.parametrize("flag", ["--write", "--hide"])
+def test_a_sandbox_elsewhere_needs_an_absolute_path(flag: str) -> None:
+    words = ["--via", "ssh box", "--sandbox", flag, "part"]
+    with pytest.raises(InvalidRequest, match=f"^{flag} is 'part': a session elsewhere"):
+        flags.options_of(run.own_parser().parse_args(words))
+    sandbox = flags.options_of(run.own_parser().parse_args(["--cwd", "/there", *words]))["sandbox"]
+    assert sandbox is not None
+    assert ("/there/part",) in sandbox.paths
+
+
 def test_flags_of_a_sandbox_need_one(daemon: Daemon, agent: str) -> None:
-    for flags in (["--network"], ["--cpu", "0"], ["--pass-env", "A"], ["--missing-ok"]):
-        done = cli(daemon.socket, "run", "-s", agent, *flags, "--", "true")
+    for words in (["--network"], ["--cpu", "0"], ["--pass-env", "A"], ["--missing-ok"]):
+        done = cli(daemon.socket, "run", "-s", agent, *words, "--", "true")
         assert (done.returncode, done.stderr) == (
             125,
-            f"shellsession: {flags[0]} belongs to a sandbox: add --sandbox\n".encode(),
+            f"shellsession: {words[0]} belongs to a sandbox: add --sandbox\n".encode(),
         )
 
 

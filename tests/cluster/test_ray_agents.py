@@ -384,11 +384,15 @@ def test_limits_and_closing(cluster: Any) -> None:
 def test_what_cannot_be_is_refused(agents: RayAgents) -> None:
     wrongs: list[dict[str, Any]] = [{"lease": value} for value in (0.1, math.nan, None)]
     wrongs += {"lifetime": "ever"}, {"lifetime": "detached"}, {"per_node": 0}, {"cwd": "here"}
+    wrongs += {"resources": 5}, {"resources": {"GPU": "1"}}, {"name": 5}, {"name": ""}
     for wrong in wrongs:
         with pytest.raises(InvalidRequest):
             RayAgents(**wrong)
     with pytest.raises(InvalidRequest):
         agents.session(object())  # type: ignore[arg-type]
+    for refused in (lambda: RayAgents(tmeout=3), lambda: agents.session("a", tmeout=3)):  # type: ignore[call-arg]
+        with pytest.raises(TypeError, match="did you mean timeout"):
+            refused()
     with pytest.raises(TypeError, match="name="):
         pickle.dumps(agents)
     with pytest.raises(TypeError, match="session"):
