@@ -10,7 +10,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +25,7 @@ from .engine.kernel.proc import alive
 from .errors import InvalidRequest, NoSuchAgent, SessionClosed, ShellUnavailable, TooManySessions
 from .models import Result, State, check_seconds
 from .observe import Observer
-from .options import SessionOptions
+from .options import SAFETY, SessionOptions
 from .session import Session
 from .signatures import Command, RunOptions, refuse_unknown
 
@@ -34,7 +34,7 @@ _registries: weakref.WeakSet[Registry[Any]] = weakref.WeakSet()  # all registrie
 # Where a loss is reported: in a result of ``Agents.run``, and by a tool.
 _Report = Literal["run", "tool"]
 _REPORTS: Final[tuple[_Report, ...]] = ("run", "tool")
-# How many losses are remembered: a host may use new names forever.
+# How many losses are remembered, and the safety of how many agents: a host may use new names forever.
 _LOST_MAX: Final = 100_000
 _IDLE_TTL: Final = 3600.0  # seconds
 # In the reason of the first result after an agent's session has expired.
@@ -64,12 +64,14 @@ class AgentInfo:
 
 
 class Entry(Generic[S]):
-    """One agent's session, and when it was made. ``agent``: a weak reference, if the agent is an object."""
+    """One agent's session, and when it was made. ``agent``: a weak reference, if the agent is an object.
 
-    was_run = False  # ``Agents.run`` has used it
+    ``safety``: the options of ``SAFETY`` that were named for it.
+    """
 
-    def __init__(self, name: str, session: S, agent: weakref.ref[object] | None) -> None:
+    def __init__(self, name: str, session: S, agent: weakref.ref[object] | None, safety: SessionOptions) -> None:
         self.name, self.session, self.made, self.agent = name, session, time.monotonic(), agent
+        self.safety = safety
 
     def info(self) -> AgentInfo:
         session, age = self.session, time.monotonic() - self.made
@@ -97,12 +99,16 @@ class Registry(Generic[S]):
         self._entries: dict[str | int, Entry[S]] = {}
         # Agents whose sessions expired, and where that is to be reported; with a weak reference if one is an object.
         self._lost: dict[tuple[str | int, _Report], weakref.ref[object] | None] = {}
+        # The safety of agents whose sessions have ended by themselves: the next session of each is as safe.
+        self._safety: dict[str | int, tuple[SessionOptions, weakref.ref[object] | None]] = {}
         _registries.add(self)
 
     def reset_after_fork(self) -> None:
         """Forget all sessions in a forked child: they belong to the parent, and agents get new ones here."""
         # The lock first: a thread of the parent may have held it, and dropping an entry may collect an agent.
         self.lock = threading.RLock()
+        for key, entry in self._entries.items():
+            self._keep_safety(key, entry)
         self._entries, self._lost = {}, {}
 
     def find(self, agent: object) -> S | None:
@@ -114,8 +120,11 @@ class Registry(Generic[S]):
             entry = self._entries.get(key)
             return None if entry is None or entry.session.closed else entry.session
 
-    def take(self, agent: object, make: Callable[[], S]) -> S:
-        """The agent's session, made now if it has none. Raises TooManySessions and SessionClosed."""
+    def take(self, agent: object, options: SessionOptions, make: Callable[[SessionOptions], S]) -> S:
+        """The agent's session, made now if it has none. Raises TooManySessions and SessionClosed.
+
+        ``options``: those that the caller names. ``make`` gets them with what ``safety`` returns for the agent.
+        """
         key = _key(agent)
         with self.lock:
             if (session := self.find(agent)) is not None:
@@ -128,8 +137,33 @@ class Registry(Generic[S]):
             held = (
                 None if isinstance(key, str) else weakref.ref(agent, partial(_forget_collected, weakref.ref(self), key))
             )
-            entry = self._entries[key] = Entry(_name(agent), make(), held)
+            named: SessionOptions = {**self.safety(agent), **options}
+            safety: Any = {name: value for name, value in named.items() if name in SAFETY}
+            entry = self._entries[key] = Entry(_name(agent), make(named), held, safety)
             return entry.session
+
+    def safety(self, agent: object) -> SessionOptions:
+        """The sandbox, the policy and the redaction that the agent's next session has unless its caller names others.
+
+        They were named for the last one, and it was not closed explicitly.
+        """
+        key = _key(agent)
+        with self.lock:
+            self._drop_closed(key)
+            return self._safety[key][0] if key in self._safety else {}
+
+    def forget_safety(self, agent: object) -> None:
+        """Forget the safety of an agent whose session has ended: it is closed explicitly."""
+        with self.lock:
+            self._drop_closed(_key(agent))
+            self._safety.pop(_key(agent), None)
+
+    def _keep_safety(self, key: str | int, entry: Entry[S]) -> None:
+        self._safety.pop(key, None)
+        if any(value not in (None, False) for value in entry.safety.values()):
+            self._safety[key] = entry.safety, entry.agent
+        while len(self._safety) > _LOST_MAX:
+            del self._safety[next(iter(self._safety))]
 
     def _raise_too_many(self) -> None:
         idle = [info for info in self.infos() if info.state != "running" and not info.jobs]
@@ -145,14 +179,9 @@ class Registry(Generic[S]):
         """True once after a session of this agent expired whose state a tool relied on."""
         return self._take_loss(_key(agent), "tool")
 
-    def note_run(self, agent: object) -> bool:
-        """Note that ``Agents.run`` has used the agent's session. True once after an earlier one expired."""
-        key = _key(agent)
-        with self.lock:
-            is_new = self._take_loss(key, "run")
-            if (entry := self._entries.get(key)) is not None:
-                entry.was_run = True
-            return is_new
+    def take_run_loss(self, agent: object) -> bool:
+        """True once after a session of this agent expired in which something had run."""
+        return self._take_loss(_key(agent), "run")
 
     def _take_loss(self, key: str | int, report: _Report) -> bool:
         with self.lock:
@@ -175,15 +204,20 @@ class Registry(Generic[S]):
         key = _key(agent)
         with self.lock:
             self._forget_loss(key)
+            self._safety.pop(key, None)
             if (entry := self._entries.pop(key, None)) is None:
                 raise NoSuchAgent(f"agent {_name(agent)!r} has no session: it has run nothing yet, or was closed")
             return entry.session
 
     def forget(self, agent: object, session: S) -> None:
-        """Remove this session, if it is still the agent's."""
+        """Remove this session, if it is still the agent's. It is closed, or could not start."""
+        key = _key(agent)
         with self.lock:
-            if (entry := self._entries.get(_key(agent))) is not None and entry.session is session:
-                del self._entries[_key(agent)]
+            if (entry := self._entries.get(key)) is None or entry.session is not session:
+                return
+            self._drop_closed(key)
+            if self._entries.pop(key, None) is not None:
+                self._keep_safety(key, entry)
 
     def clear(self) -> list[S]:
         """Remove and return all sessions, and make no more."""
@@ -192,6 +226,7 @@ class Registry(Generic[S]):
             sessions = [entry.session for entry in self._entries.values()]
             self._entries.clear()
             self._lost.clear()
+            self._safety.clear()
             return sessions
 
     def infos(self) -> list[AgentInfo]:
@@ -224,8 +259,12 @@ class Registry(Generic[S]):
         if (entry := self._entries.get(key)) is None or not entry.session.closed:
             return
         engine = entry.session._engine
+        if engine.expired:
+            self._keep_safety(key, entry)
+        else:
+            self._safety.pop(key, None)
         if engine.expired and engine.last is not None:
-            for report, is_due in zip(_REPORTS, (entry.was_run, entry.session.relied_on), strict=True):
+            for report, is_due in zip(_REPORTS, (True, entry.session.relied_on), strict=True):
                 if is_due:
                     self._lost[key, report] = entry.agent
             while len(self._lost) > _LOST_MAX:
@@ -260,7 +299,8 @@ def _forget_collected(registry: weakref.ref[Registry[Any]], key: int, _: weakref
         with alive.lock:
             held = alive._entries.pop(key, None)
             alive._forget_loss(key)
-        del held  # outside the lock, which all agents need: ending a bash takes time
+            safety = alive._safety.pop(key, None)
+        del held, safety  # outside the lock, which all agents need: ending a bash takes time
 
 
 def _after_fork() -> None:
@@ -300,13 +340,13 @@ class _Agents(Generic[S]):
         """The agent's session, made now if it has none. Its bash starts at the first command.
 
         ``agent``: a name (str), or any object that allows weak references; when the object is collected, its session is
-        closed. ``options`` (those of Session) apply only when the session is made. Raises TooManySessions, and
-        SessionClosed after ``close()``.
+        closed. ``options`` (those of Session) apply only when the session is made. If the last session has expired,
+        the next one has its ``sandbox``, ``policy`` and ``redact`` unless ``options`` name others. Raises
+        TooManySessions, and SessionClosed after ``close()``.
         """
         if options:
             refuse_unknown(f"{type(self).__name__}.session", options, SessionOptions.__annotations__)
-        given: SessionOptions = {**self._options, **options}
-        session = self._registry.take(agent, lambda: self._made(agent, given))
+        session = self._registry.take(agent, options, lambda named: self._made(agent, {**self._options, **named}))
         self._schedule_check()
         return session
 
@@ -347,7 +387,7 @@ class _Agents(Generic[S]):
 
     def _with_loss(self, agent: object, result: Result) -> Result:
         """Return the result. Its ``reason`` says, once, that the agent's previous session has expired."""
-        if not self._registry.note_run(agent):
+        if not self._registry.take_run_loss(agent):
             return result
         return result.__replace__(reason=f"{_EXPIRED}; {result.reason}" if result.reason else _EXPIRED)
 

@@ -47,6 +47,8 @@ class Options(Record, unshown=("env", "extra_env")):
     umask: int | None = None  # of the client that opened it; None: the host's
 
 
+# The options that confine an agent or protect secrets. They apply until its session is closed explicitly.
+SAFETY: Final = ("sandbox", "policy", "redact")
 _DEFAULTS: Final = ("timeout", "on_timeout", "tty", "idle_timeout", "stdin", "merge_stderr")
 
 

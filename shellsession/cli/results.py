@@ -89,7 +89,10 @@ def conclude(result: Result, agent: str, relay: OutputRelay, interrupted: bool) 
 
 
 def explain_ending(result: Result, agent: str, interrupted: bool = False) -> None:
-    """Say on stderr why the command returned, unless it simply exited, or Ctrl-C ended it (``interrupted``)."""
+    """Say on stderr why the command returned, unless it simply exited, or Ctrl-C ended it (``interrupted``).
+
+    Also say that an earlier session has expired.
+    """
     if interrupted and result.state_kept:
         return
     if result.outcome == "input":
@@ -104,6 +107,8 @@ def explain_ending(result: Result, agent: str, interrupted: bool = False) -> Non
         after = f" after {result.duration:.1f} s" if result.outcome in ("timed_out", "idle") else ""
         answer = f"; {_USE_INTERACTIVE}" if _READS_TERMINAL in result.reason else ""
         talk(f"{result.reason}{after}; {_state(result)}{answer}")
+    elif result.reason:  # its session is a new one, as the last one has expired
+        talk(result.reason)
 
 
 def report_waiting(agent: str, message: Message, done: str = "run") -> None:

@@ -29,7 +29,7 @@ EXAMPLES: Final = (
     ("shellsession run -i -- 'read -p \"name? \" name; echo $name'", "`shellsession send` answers the question"),
     (
         "shellsession run -s a1 --sandbox --write . --hide ~/.ssh --deny 'git push' -- make",
-        "in a sandbox, with rules; later calls of a1 need no flags",
+        "in a sandbox, with rules; repeat the flags: a daemon that was killed forgets them",
     ),
     ("shellsession run - < deploy.sh", "a script from stdin"),
     ("shellsession run --stdin -- 'sort | uniq -c' < words.txt", "stdin for the command itself"),

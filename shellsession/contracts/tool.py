@@ -419,7 +419,11 @@ class _Bound(Generic[P]):
 
     def _host(self) -> dict[str, str]:
         """The host's present environment; for a session in a sandbox, what that lets through."""
-        sandbox = self._where._options.get("sandbox") if _holds_here(self._where) else _sandbox_of(self._where)
+        if _holds_here(self._where):
+            safety = self._where._registry.safety(self._live_agent())  # of a session that has expired
+            sandbox = {**self._where._options, **safety}.get("sandbox")
+        else:
+            sandbox = _sandbox_of(self._where)
         return inherited() if sandbox is None else sandbox.environment(inherited())
 
     def _live_agent(self) -> object:

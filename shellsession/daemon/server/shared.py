@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...agents import AsyncAgents
@@ -40,7 +41,7 @@ from ...errors import (
     ShellSessionError,
 )
 from ...models import TTY, Result, Stream
-from ...options import SessionOptions
+from ...options import SAFETY, SessionOptions
 from ...policy.secrets import Secrets
 from ...redact import redact_from
 from ..protocol.wire import encode
@@ -61,8 +62,6 @@ if TYPE_CHECKING:
 
 # The running command, as a waiting client sees it, is cut to so many characters.
 _SHOWN: Final = 200
-# Options of a session that must be those that a client names. Of the others, a client may ask for this (``exact``).
-_ALWAYS_SAME: Final = ("sandbox", "policy", "redact")
 # A new watcher gets so many bytes of the earlier output.
 _TAIL: Final = 2000
 
@@ -107,9 +106,13 @@ class Sessions:
             return False
         for closed in [one for one in self if one.session.closed]:  # they were idle for too long
             self.dismiss(closed)
+        safety = self._agents._registry.safety(request.agent)  # of its last session, if that expired
+        expired = {name: value for name, value in safety.items() if getattr(request, name) in (None, False)}
         if self._defaults:
             request = request.with_defaults(self._defaults)
         sandbox, policy, redact = _safety_of(request)
+        sandbox, policy = expired.get("sandbox", sandbox), expired.get("policy", policy)
+        redact = expired.get("redact", redact)
         if not request.cwd:
             raise InvalidRequest(
                 "the directory that this runs in was removed: change to another one, or name one with cwd= or --cwd"
@@ -131,8 +134,14 @@ class Sessions:
         named = () if policy is None else policy.secrets
         known = Secrets({**request.env, **(request.extra_env or {})}, named=named, redact=redact)
         audience = self._audiences.pop(request.agent, None) or Audience(request.agent)
-        self._shared[request.agent] = SharedSession(request.agent, session, known, self._journal, audience)
+        shared = SharedSession(request.agent, session, known, self._journal, audience)
+        shared.with_loss = partial(self._agents._with_loss, request.agent)
+        self._shared[request.agent] = shared
         return True
+
+    def forget_safety(self, agent: str) -> None:
+        """Forget the sandbox, the policy and the redaction of an agent that is closed explicitly."""
+        self._agents._registry.forget_safety(agent)
 
     def dismiss(self, shared: SharedSession) -> None:
         """Remove a closed session: refuse the requests that are queued for it, and notify the watchers."""
@@ -191,7 +200,7 @@ def _check_same(request: requests.Open, options: Options) -> None:
         ("extra_env", not (request.extra_env or {}).items() <= variables, "which was opened without these variables"),
         ("limits", limits is not None and limits.made() != options.limits, "which has other limits of output"),
     ):
-        if differs and (name in _ALWAYS_SAME or name in request.exact):
+        if differs and (name in SAFETY or name in request.exact):
             raise AlreadyOpen(
                 f"agent {request.agent!r} already has a session, {how}: leave these options out to use it as it is,"
                 " close it first, or use another agent"
@@ -214,6 +223,7 @@ class SharedSession:
         self.hold = Hold(session, self.engine)
         self.deliveries = Deliveries()
         self.opened = False  # True once bash has started
+        self.with_loss: Callable[[Result], Result]  # see ``AsyncAgents``
         self.users = 0  # verbs in the session or queued for it: while there are any, a failed start does not remove it
         self.turn = asyncio.Lock()  # for commands: the oldest request gets it first
         self._checks: set[asyncio.Task[None]] = set()  # at most one, see ``_notice_end``

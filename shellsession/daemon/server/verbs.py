@@ -55,6 +55,8 @@ _NOTIFY_AFTER: Final = 1.0
 async def serve(sessions: Sessions, incoming: Incoming) -> Answer:
     """Carry out a request about an agent's session, and return the answer."""
     request = incoming.request
+    if isinstance(request, requests.Close) and not request.unused:
+        sessions.forget_safety(request.agent)
     shared = sessions.of(request.agent)
     if type(request) in _NOT_FROM_INSIDE:
         watches = isinstance(request, requests.Watch | requests.Hold)
@@ -120,7 +122,7 @@ async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
     with shared.attending() as ending, _streaming(fanout, incoming):
         try:
             run = shared.session._request(command, {**options, "on_output": fanout})
-            result = await shared.session._run(run)
+            result = shared.with_loss(await shared.session._run(run))
         except ShellSessionError as error:
             shared.audience.show("refused", {"reason": str(error), "begun": fanout.is_shown})
             if isinstance(error, PolicyRefused):

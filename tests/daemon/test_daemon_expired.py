@@ -1,0 +1,73 @@
+"""A session of the daemon that has expired: the agent stays confined, and its next result reports the loss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from commands import cli
+from daemons import Daemon, running
+from sandboxes import needs_bwrap
+from system import wait_until
+
+from shellsession import Policy, PolicyRefused, Sandbox, connect
+from shellsession.daemon.client import admin
+
+NO_LS = Policy(deny_commands=["ls"])
+LOST = "this is a new session: the last one was closed after being idle for too long, and its state is lost"
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with running(tmp_path_factory.mktemp("daemon"), "--idle-ttl", "0.2") as daemon:
+        yield daemon
+
+
+def await_end(daemon: Daemon, agent: str) -> None:
+    wait_until(lambda: agent not in [info["agent"] for info in admin.agents(daemon.socket)], "its end")
+
+
+@needs_bwrap
+def test_run_stays_in_the_sandbox_and_says_that_the_state_is_lost(daemon: Daemon, tmp_path: Path) -> None:
+    (project := tmp_path / "project").mkdir()
+    flags = ("--sandbox", "--write", str(project), "--cwd", str(project), "--deny", "git push")
+    assert cli(daemon.socket, "run", "-s", "cli", *flags, "--", "A=1").returncode == 0
+    for _ in range(2):
+        await_end(daemon, "cli")
+        said = f"touch {tmp_path}/outside; [[ -w / ]] || echo confined; echo ${{API_KEY-none}}"
+        done = cli(daemon.socket, "run", "-s", "cli", "--", said, cwd=str(project), env={"API_KEY": "secret"})
+        assert done.stdout == b"confined\nnone\n"
+        assert done.stderr.decode().endswith(f"shellsession: {LOST}\n")
+        assert not (tmp_path / "outside").exists()
+    await_end(daemon, "cli")
+    done = cli(daemon.socket, "run", "-s", "cli", "git push")
+    assert done.stderr == b"shellsession: refused by policy: 'git push' is denied\n"
+    done = cli(daemon.socket, "run", "-s", "cli", *flags, "--", "echo again")
+    assert done.stdout == b"again\n", "the same flags are accepted"
+
+
+@pytest.mark.parametrize("expires", [True, False])
+def test_kill_forgets_the_rules(daemon: Daemon, expires: bool) -> None:
+    run = ("run", "-s", "killed", "--cwd", "/")
+    assert cli(daemon.socket, *run, "--deny", "ls", "true").returncode == 0
+    if expires:
+        await_end(daemon, "killed")
+    cli(daemon.socket, "kill", "killed")
+    done = cli(daemon.socket, *run, "ls -d /")
+    assert done.stdout == b"/\n"
+
+
+@needs_bwrap
+def test_a_client_gets_a_session_that_is_confined_as_before(daemon: Daemon, tmp_path: Path) -> None:
+    sandbox = Sandbox(write=[str(tmp_path)])
+    with connect("a", daemon.socket, False, cwd="/", sandbox=sandbox, policy=NO_LS, redact=True) as session:
+        session.run("A=1")
+    await_end(daemon, "a")
+    with connect("a", daemon.socket, False, cwd="/") as session:
+        assert session.policy == NO_LS
+        assert session.redact is not False
+        result = session.run("[[ -w / ]]")
+        assert (result.ok, result.reason) == (False, LOST)
+        with pytest.raises(PolicyRefused):
+            session.run("ls")
