@@ -49,11 +49,12 @@ def test_run_stays_in_the_sandbox_and_says_that_the_state_is_lost(daemon: Daemon
 
 @pytest.mark.parametrize("expires", [True, False])
 def test_kill_forgets_the_rules(daemon: Daemon, expires: bool) -> None:
-    run = ("run", "-s", "killed", "--cwd", "/")
+    agent = f"killed-{expires}"
+    run = ("run", "-s", agent, "--cwd", "/")
     assert cli(daemon.socket, *run, "--deny", "ls", "true").returncode == 0
     if expires:
-        await_end(daemon, "killed")
-    cli(daemon.socket, "kill", "killed")
+        await_end(daemon, agent)
+    cli(daemon.socket, "kill", agent)
     done = cli(daemon.socket, *run, "ls -d /")
     assert done.stdout == b"/\n"
 

@@ -97,7 +97,7 @@ def exit_code_of(header: object) -> int | None:
 
     None for any other result, where the code alone does not tell what happened.
     """
-    if not isinstance(header, dict) or header.get("outcome") != "exited":
+    if not isinstance(header, dict) or header.get("outcome") != "exited" or header.get("reason"):
         return None
     if not header.keys().isdisjoint(_TRUE_BY_DEFAULT):  # it is sent, so it is False
         return None
