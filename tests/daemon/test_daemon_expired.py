@@ -20,7 +20,7 @@ LOST = "this is a new session: the last one was closed after being idle for too 
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with running(tmp_path_factory.mktemp("daemon"), "--idle-ttl", "0.2") as daemon:
+    with running(tmp_path_factory.mktemp("daemon"), "--idle-ttl", "1") as daemon:
         yield daemon
 
 
