@@ -41,7 +41,7 @@ def test_run_stays_in_the_sandbox_and_says_that_the_state_is_lost(daemon: Daemon
         assert done.stderr.decode().endswith(f"shellsession: {LOST}\n")
         assert not (tmp_path / "outside").exists()
     await_end(daemon, "cli")
-    done = cli(daemon.socket, "run", "-s", "cli", "git push")
+    done = cli(daemon.socket, "run", "-s", "cli", "git push", cwd=str(project))
     assert done.stderr == b"shellsession: refused by policy: 'git push' is denied\n"
     done = cli(daemon.socket, "run", "-s", "cli", *flags, "--", "echo again")
     assert done.stdout == b"again\n", "the same flags are accepted"
