@@ -11,7 +11,7 @@ from daemons import Daemon, running
 from sandboxes import needs_bwrap
 from system import wait_until
 
-from shellsession import Policy, PolicyRefused, Sandbox, connect
+from shellsession import Policy, PolicyRefused, Sandbox, ShellUnavailable, connect
 from shellsession.daemon.client import admin
 
 NO_LS = Policy(deny_commands=["ls"])
@@ -72,3 +72,11 @@ def test_a_client_gets_a_session_that_is_confined_as_before(daemon: Daemon, tmp_
         assert (result.ok, result.reason) == (False, LOST)
         with pytest.raises(PolicyRefused):
             session.run("ls")
+
+
+def test_rules_outlive_a_start_that_failed(daemon: Daemon) -> None:
+    failing = connect("fails", daemon.socket, False, cwd="/", startup=["exit 3"], policy=NO_LS)
+    with failing, pytest.raises(ShellUnavailable):
+        failing.run("true")
+    with connect("fails", daemon.socket, False, cwd="/") as session, pytest.raises(PolicyRefused):
+        session.run("ls")

@@ -76,8 +76,8 @@ async def serve(sessions: Sessions, incoming: Incoming) -> Answer:
             shared.users -= 1
     except ShellUnavailable as error:
         if not (shared.opened or shared.users) and shared.session.state == "new":  # it would count as a session
+            sessions.dismiss(shared)  # first: a session that is closed explicitly would leave no rules for the next one
             await shared.session.close()
-            sessions.dismiss(shared)
         raise of_the_daemon(error) from error
     except SessionClosed as error:  # closed while the request was queued
         raise SessionClosed(closed_meanwhile(shared.agent)) from error
