@@ -1,6 +1,6 @@
 """The kill run: random `kill -9` of what carries the sessions on Ray, while drivers run commands in them.
 
-Every command appends a line to a file, so that file says what has run. ``Books`` compares it with the answers.
+Every command appends a line to a file, which so records what has run. ``Books`` compares it with the answers.
 """
 
 import json
@@ -27,7 +27,7 @@ from shellsession.errors import CLOSED
 
 DRIVERS = 2
 ALLOWED = ("OutcomeUnknown", "DaemonUnavailable")
-# What has been killed or lost must have taken its processes with it after so many seconds.
+# Seconds after which no process of a killed daemon, node or driver may be left.
 GRACE = 3.0
 # An agent that has no answer for so many seconds is stuck.
 STUCK = 120.0
@@ -112,12 +112,12 @@ class KillRun:
             self._await_answers()
             while (done := self.killed.total()) < kills:
                 (name,) = self._chance.choices(list(victims), [weight for _, weight in victims.values()])
-                with suppress(psutil.Error, IndexError):  # what is to be killed is just being made again
+                with suppress(psutil.Error, IndexError):  # the victim has just died, or is not back yet
                     victims[name][0]()
                     self.killed[name] += 1
                     print(f"{done + 1}/{kills} {name}", file=sys.stderr)
                 time.sleep(self._chance.random())
-                if self._chance.random() < 0.5:  # else the next kill meets what is not in order again
+                if self._chance.random() < 0.5:  # otherwise the next kill comes before all have recovered
                     self._await_answers()
             self._await_answers()
             self._end_all()

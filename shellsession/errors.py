@@ -26,7 +26,7 @@ ShellSessionError            error
 
 CommandError and the two below it are in ``models``, as they carry a Result. Modules of other packages add their own:
 ExpectTimeout and ExpectEnded (engine.io.dialogue), CallCancelled (contracts.cancel), MissingExtra
-(integrations.extras), the errors of each contract, and AgentFailed (cli.agent).
+(extras), the errors of each contract, and AgentFailed (cli.agent).
 
 A message says what happened, with what, and what to do next.
 """

@@ -90,7 +90,7 @@ def refuse_unknown(name: str, given: Iterable[str], options: Collection[str]) ->
         if one not in options:
             from difflib import get_close_matches  # 5 ms
 
-            close = get_close_matches(one, options, 1)
+            close = get_close_matches(one, options, 1, 0.7)
             hint = f"did you mean {close[0]}?" if close else f"its options are {', '.join(options)}"
             raise TypeError(f"{name}() got an unexpected keyword argument {one!r}: {hint}") from None
 

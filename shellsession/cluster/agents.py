@@ -26,6 +26,7 @@ from ..daemon.client.pipe import PipeChannel
 from ..daemon.client.remote import Remote, check_elsewhere, opening
 from ..daemon.client.session import RemoteSession
 from ..errors import DaemonUnavailable, InvalidRequest, NoSuchAgent, SessionClosed, ShellSessionError
+from ..extras import missing
 from ..models import Result, check_seconds
 from ..options import SessionOptions
 from ..signatures import Command, RunOptions, refuse_unknown
@@ -34,9 +35,7 @@ try:
     import ray
     from ray.exceptions import RayError
 except ImportError as error:
-    raise ImportError(
-        f"{error}: install shellsession again, with the extra: `pip install 'PATH/TO/SHELLSESSION[ray]'`"
-    ) from None
+    raise missing("ray", error) from error
 
 from .directory import NAMESPACE, Directory
 from .pipe import NodeTransport

@@ -15,10 +15,10 @@ from pydantic import Field
 from ..contracts.contract import BadCall, Contract, Input, Restart, Steps, to_text
 from ..contracts.tool import AsyncTool, Binder, Tool
 from ..errors import ContractError, InvalidRequest, ShellSessionError
+from ..extras import missing
 from ..models import Request, Result, check_seconds
 from ..text import MAX_CHARS
 from .binding import run_to_end
-from .extras import missing
 from .toolbox import Toolbox, ToolOptions, describe, limits_for
 
 # The entry for the request's list of tools. The API has the description and the schema.

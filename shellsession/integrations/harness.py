@@ -58,7 +58,7 @@ class Place:
         self._idle: list[Any] = []
 
     async def open(self, name: str) -> Any:
-        """Return a new asyncio session, with its bash started. Raises InvalidRequest for what is none.
+        """Return a new asyncio session, with its bash started. Raises InvalidRequest for any other object.
 
         The first comes from ``connect``, and decides where the others are. In a cluster a name of its own could lead
         to another machine.
@@ -95,7 +95,7 @@ class Place:
         return await self.run(" && ".join(map(shlex.join, steps)), on_timeout="interrupt", **options)
 
     async def run(self, command: str, **options: Any) -> Result:
-        """Run a command in a subshell. A session that raises an error of ours is not used again."""
+        """Run a command in a subshell. After a ShellSessionError, its session is closed and not used again."""
         session = self._idle.pop() if self._idle else await self._another()
         options |= {"isolated": True, "tty": False}
         try:

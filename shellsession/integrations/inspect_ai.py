@@ -17,8 +17,8 @@ from secrets import token_hex
 from typing import Any, Final
 
 from ..errors import DaemonUnavailable, ShellUnavailable
+from ..extras import missing
 from ..models import Limits, Result
-from .extras import missing
 from .harness import Connect, Place, local
 
 try:

@@ -13,11 +13,11 @@ from ..contracts import langchain
 from ..contracts.phoenix import ToolResult
 from ..contracts.tool import AsyncTool, Tool
 from ..errors import ShellSessionError
+from ..extras import missing
 from ..paging import check_chars
 from ..text import MAX_CHARS
 from .binding import run_to_end
 from .capped import capped
-from .extras import missing
 from .threads import call_in_thread
 from .toolbox import Toolbox, ToolOptions
 

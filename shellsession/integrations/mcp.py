@@ -19,11 +19,11 @@ from pydantic import BaseModel
 from ..async_session import AsyncSession
 from ..daemon.client.async_session import AsyncRemoteSession
 from ..errors import ShellSessionError
+from ..extras import missing
 from ..models import VERSION, Request, to_bytes
 from ..options import SessionOptions
 from ..policy.rules import UNCONFIRMED, Policy, refused
 from .binding import AwaitedSession
-from .extras import missing
 from .toolbox import PROGRESS, Command, Interactive, Timeout, Toolbox
 
 try:

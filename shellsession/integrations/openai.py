@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from ..contracts.contract import append_line, notice
 from ..errors import InvalidRequest, ShellSessionError
+from ..extras import missing
 from ..models import LONGEST, Limits, Result, omitted_lines, streams_of
 from ..paging import check_chars
 from ..text import MAX_CHARS, shared
 from .binding import awaited_session
-from .extras import missing
 from .toolbox import Toolbox, ToolOptions
 
 if TYPE_CHECKING:

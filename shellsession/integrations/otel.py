@@ -21,9 +21,9 @@ from functools import partial
 from typing import Any
 
 from ..errors import InvalidRequest
+from ..extras import missing
 from ..models import VERSION, Result
 from ..observe import sizes
-from .extras import missing
 
 try:
     from opentelemetry import trace

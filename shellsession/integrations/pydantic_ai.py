@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Unpack
 
 from ..errors import ShellSessionError
-from .extras import missing
+from ..extras import missing
 from .toolbox import Toolbox, ToolOptions
 
 try:

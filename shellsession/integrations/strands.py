@@ -11,9 +11,9 @@ from typing import Any, Unpack
 from ..agents import Agents
 from ..contracts import strands
 from ..contracts.contract import definition
+from ..extras import missing
 from ..text import MAX_CHARS
 from .capped import capped
-from .extras import missing
 from .threads import call_in_thread, unless
 from .toolbox import Toolbox, ToolOptions
 

@@ -1,6 +1,6 @@
 """SWE-ReX: a runtime and a deployment over sessions of any kind, for SWE-agent and others (extra ``swe-rex``).
 
-Each session of the runtime is one of ours, got from ``connect``. Files and ``execute`` use further sessions.
+``connect`` returns a shellsession session for each SWE-ReX session. Files and ``execute`` use further ones.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ..errors import NotRunning, ShellSessionError
+from ..extras import missing
 from ..models import TTY, CommandTimeout, Limits, Result
 from ..text import clean, ending
-from .extras import missing
 from .harness import MOST, Connect, Place, close_all, local
 
 try:

@@ -63,7 +63,7 @@ class FilePipe:
         self.source: int | None = source
         self.sink: int | None = sink
         self._ends = source, sink
-        self._room = memoryview(bytearray(_READ_MAX))  # for what is read
+        self._room = memoryview(bytearray(_READ_MAX))  # the bytes of one read
         for fd in self._ends:
             os.set_blocking(fd, False)
 
@@ -207,7 +207,7 @@ class Mux:
             self._watch(stream)
 
     def _feed(self, stream: Stream, data: memoryview) -> bool:
-        """Write to the local socket what it takes of what was kept and of the data. False if the stream has ended."""
+        """Write the kept bytes and ``data`` to the local socket, and keep the rest. False if the stream has ended."""
         unsent = stream.unsent
         if unsent:
             unsent += data

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..errors import ShellSessionError
+from .errors import ShellSessionError
 
 
 class MissingExtra(ShellSessionError, ImportError):
