@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import stat
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import hosts
@@ -28,9 +30,19 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def files(home: Path) -> list[Path]:
-    found = [os.path.join(place, name) for place, _, names in os.walk(home) for name in names]  # also while some vanish
-    return [Path(path) for path in found if os.path.isfile(path)]
+def files(directory: Path) -> list[Path]:
+    """The files below the directory, also while some vanish."""
+    found = list[Path]()
+    with suppress(FileNotFoundError):
+        mode = stat.S_IMODE(directory.stat().st_mode)
+        directory.chmod(mode | stat.S_IRUSR)  # only root can list that of a session
+        try:
+            entries = list(directory.iterdir())
+        finally:
+            directory.chmod(mode)
+        for entry in entries:
+            found += files(entry) if entry.is_dir() and not entry.is_symlink() else [entry] if entry.is_file() else []
+    return found
 
 
 def descriptors() -> list[str]:
