@@ -108,7 +108,7 @@ class Registry(Generic[S]):
         # The lock first: a thread of the parent may have held it, and dropping an entry may collect an agent.
         self.lock = threading.RLock()
         for key, entry in self._entries.items():
-            self._keep_safety(key, entry)
+            self._keep_safety(key, entry.safety, entry.agent)
         self._entries, self._lost = {}, {}
 
     def find(self, agent: object) -> S | None:
@@ -130,15 +130,16 @@ class Registry(Generic[S]):
             if (session := self.find(agent)) is not None:
                 return session
             self._drop_closed(key)
-            if key not in self._entries and len(self._entries) >= self.max_sessions:
-                self.drop_closed()
-                if len(self._entries) >= self.max_sessions:
-                    self._raise_too_many()
             held = (
                 None if isinstance(key, str) else weakref.ref(agent, partial(_forget_collected, weakref.ref(self), key))
             )
             named: SessionOptions = {**self.safety(agent), **options}
             safety: Any = {name: value for name, value in named.items() if name in SAFETY}
+            self._keep_safety(key, safety, held)  # also if no session can be made now
+            if key not in self._entries and len(self._entries) >= self.max_sessions:
+                self.drop_closed()
+                if len(self._entries) >= self.max_sessions:
+                    self._raise_too_many()
             entry = self._entries[key] = Entry(_name(agent), make(named), held, safety)
             return entry.session
 
@@ -152,16 +153,21 @@ class Registry(Generic[S]):
             self._drop_closed(key)
             return self._safety[key][0] if key in self._safety else {}
 
-    def forget_safety(self, agent: object) -> None:
-        """Forget the safety of an agent whose session has ended: it is closed explicitly."""
+    def keep_safety(self, name: str, safety: SessionOptions) -> None:
+        """Keep what a caller wanted for an agent, in case its session cannot be made now."""
+        with self.lock:
+            self._keep_safety(name, safety, None)
+
+    def forget_safety(self, agent: object) -> bool:
+        """Forget the safety of an agent whose session has ended: it is closed explicitly. True if there was any."""
         with self.lock:
             self._drop_closed(_key(agent))
-            self._safety.pop(_key(agent), None)
+            return self._safety.pop(_key(agent), None) is not None
 
-    def _keep_safety(self, key: str | int, entry: Entry[S]) -> None:
+    def _keep_safety(self, key: str | int, safety: SessionOptions, agent: weakref.ref[object] | None) -> None:
         self._safety.pop(key, None)
-        if any(value not in (None, False) for value in entry.safety.values()):
-            self._safety[key] = entry.safety, entry.agent
+        if any(value not in (None, False) for value in safety.values()):
+            self._safety[key] = safety, agent
         while len(self._safety) > _LOST_MAX:
             del self._safety[next(iter(self._safety))]
 
@@ -217,7 +223,7 @@ class Registry(Generic[S]):
                 return
             self._drop_closed(key)
             if self._entries.pop(key, None) is not None:
-                self._keep_safety(key, entry)
+                self._keep_safety(key, entry.safety, entry.agent)
 
     def clear(self) -> list[S]:
         """Remove and return all sessions, and make no more."""
@@ -260,7 +266,7 @@ class Registry(Generic[S]):
             return
         engine = entry.session._engine
         if engine.expired:
-            self._keep_safety(key, entry)
+            self._keep_safety(key, entry.safety, entry.agent)
         else:
             self._safety.pop(key, None)
         if engine.expired and engine.last is not None:

@@ -138,6 +138,8 @@ def _placed(name: str, typed: str, args: argparse.Namespace) -> str:
     Raises InvalidRequest, also for a ``--write`` that makes everything writable and does not look like it: an MCP
     client may start the server anywhere, often in /.
     """
+    if not typed:  # such as an unset variable
+        raise InvalidRequest(f"--{name} is empty: name a path, or leave it out")
     path = os.path.join(_expanded(args.first_cwd or ""), _expanded(typed))
     if not os.path.isabs(path) and not getattr(args.socket, "is_local", True):
         raise InvalidRequest(f"--{name} is {typed!r}: a session elsewhere (via) needs an absolute path")

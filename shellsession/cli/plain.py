@@ -82,7 +82,8 @@ def _run(call: Call, backend: Backend, transport: UnixTransport) -> int:
     opening = Message({"verb": "open", "agent": agent, **process_state()}, ())
     *_, opened = _messages(Exchange(backend, transport, opening, start=True), backend)
     incarnation = field(opened.header, "id", str).partition(".")[0]
-    header: dict[str, Any] = {"verb": "run", "agent": agent, "tty": False, "live": True}
+    session = field(opened.header, "session", int)
+    header: dict[str, Any] = {"verb": "run", "agent": agent, "session": session, "tty": False, "live": True}
     if call.timeout is not None:
         header["timeout"] = call.timeout
     if os.isatty(2):

@@ -11,7 +11,7 @@ from daemons import Daemon, running
 from sandboxes import needs_bwrap
 from system import wait_until
 
-from shellsession import Policy, PolicyRefused, Sandbox, ShellUnavailable, connect
+from shellsession import InvalidRequest, Policy, PolicyRefused, Sandbox, SessionClosed, ShellUnavailable, connect
 from shellsession.daemon.client import admin
 
 NO_LS = Policy(deny_commands=["ls"])
@@ -80,3 +80,29 @@ def test_rules_outlive_a_start_that_failed(daemon: Daemon) -> None:
         failing.run("true")
     with connect("fails", daemon.socket, False, cwd="/") as session, pytest.raises(PolicyRefused):
         session.run("ls")
+
+
+def test_a_client_never_runs_in_a_later_session(daemon: Daemon) -> None:
+    """That one may have other rules."""
+    with connect("later", daemon.socket, False, cwd="/", policy=NO_LS) as session:
+        session.run("true")
+        cli(daemon.socket, "kill", "later")
+        with connect("later", daemon.socket, False, cwd="/") as other:
+            assert other.run("ls -d /").stdout == "/\n"
+            with pytest.raises(SessionClosed):
+                session.run("ls -d /")
+
+
+@pytest.mark.parametrize("expires", [True, False])
+def test_rules_outlive_an_opening_that_failed(daemon: Daemon, expires: bool) -> None:
+    name = f"gone-{expires}"
+    with pytest.raises(InvalidRequest, match="not a directory"):
+        connect(name, daemon.socket, False, cwd="/nonexistent", policy=NO_LS)
+    with connect(name, daemon.socket, False, cwd="/") as session, pytest.raises(PolicyRefused):
+        session.run("ls")
+    if expires:
+        await_end(daemon, name)
+    assert cli(daemon.socket, "kill", name).returncode == 0
+    assert cli(daemon.socket, "kill", name).returncode == 125
+    with connect(name, daemon.socket, False, cwd="/") as session:
+        assert session.run("ls -d /").stdout == "/\n"

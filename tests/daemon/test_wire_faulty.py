@@ -36,7 +36,9 @@ def answering(listener: socket.socket, hello: dict[str, Any], replies: dict[str,
                 decoder = Decoder()
                 while data := ours.recv(1 << 16):
                     for message in decoder.feed(data):
-                        header, parts = replies.get(message.header["verb"], ({"value": True, "timeout": None}, ()))
+                        header, parts = replies.get(
+                            message.header["verb"], ({"value": True, "session": 1, "timeout": None}, ())
+                        )
                         ours.sendall(encode({"id": message.header["id"], **header}, *parts))
 
 

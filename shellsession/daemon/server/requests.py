@@ -42,11 +42,14 @@ class Request(BaseModel):
 class OfAgent(Request):
     """A request about an agent's session.
 
-    ``turn_within``: drop the request if it has waited so many seconds in the queue. ``holder``: the name under which
-    the client holds the session (see ``Hold``).
+    ``session``: its number, from the reply to ``Open``. If the agent has another session by now, the request is
+    refused: that one may have other rules. Without a number it is about whichever session there is. ``turn_within``:
+    drop the request if it has waited so many seconds in the queue. ``holder``: the name under which the client holds
+    the session (see ``Hold``).
     """
 
     agent: Agent
+    session: int | None = None
     turn_within: float | None = None
     holder: Annotated[str, Field(max_length=64)] | None = None
 

@@ -75,6 +75,7 @@ class Sessions:
     def __init__(self, agents: AsyncAgents, journal: Journal, defaults: Mapping[str, Any] | None = None) -> None:
         self._agents, self._journal, self._defaults = agents, journal, defaults or {}
         self._shared: dict[str, SharedSession] = {}
+        self._opened = 0  # how many sessions so far
         # Of agents whose session has ended: the jobs that live on, and how many jobs there were.
         self._released: dict[str, tuple[list[SessionJob], int]] = {}
         self._audiences: dict[str, Audience] = {}  # the watchers of agents without a session
@@ -90,9 +91,9 @@ class Sessions:
             return None
         return shared
 
-    def of(self, agent: str) -> SharedSession:
-        """The agent's session. Raises NoSuchAgent."""
-        if (shared := self.find(agent)) is None:
+    def of(self, agent: str, number: int | None = None) -> SharedSession:
+        """The agent's session; with a number, only that one. Raises NoSuchAgent."""
+        if (shared := self.find(agent)) is None or number not in (None, shared.number):
             raise NoSuchAgent(
                 f"agent {agent!r} has no session here: it was closed, was idle for too long, or never opened"
             )
@@ -113,6 +114,8 @@ class Sessions:
         sandbox, policy, redact = _safety_of(request)
         sandbox, policy = expired.get("sandbox", sandbox), expired.get("policy", policy)
         redact = expired.get("redact", redact)
+        wanted: SessionOptions = {"sandbox": sandbox, "policy": policy, "redact": redact}
+        self._agents._registry.keep_safety(request.agent, wanted)  # also if the session cannot be opened now
         if not request.cwd:
             raise InvalidRequest(
                 "the directory that this runs in was removed: change to another one, or name one with cwd= or --cwd"
@@ -125,7 +128,7 @@ class Sessions:
         if request.inherited and request.agent_env:
             env = {**env, **AGENT_ENV}
         options: Any = {name: getattr(request, name) for name in SessionOptions.__annotations__}
-        options |= {"env": env, "sandbox": sandbox, "policy": policy, "redact": redact}
+        options |= {"env": env, **wanted}
         options["limits"] = None if request.limits is None else request.limits.made()
         options["stdin"] = None if request.stdin is None else TTY
         session = self._agents.session(request.agent, **options)
@@ -134,14 +137,18 @@ class Sessions:
         named = () if policy is None else policy.secrets
         known = Secrets({**request.env, **(request.extra_env or {})}, named=named, redact=redact)
         audience = self._audiences.pop(request.agent, None) or Audience(request.agent)
-        shared = SharedSession(request.agent, session, known, self._journal, audience)
+        self._opened += 1
+        shared = SharedSession(request.agent, self._opened, session, known, self._journal, audience)
         shared.with_loss = partial(self._agents._with_loss, request.agent)
         self._shared[request.agent] = shared
         return True
 
-    def forget_safety(self, agent: str) -> None:
-        """Forget the sandbox, the policy and the redaction of an agent that is closed explicitly."""
-        self._agents._registry.forget_safety(agent)
+    def forget_safety(self, agent: str) -> bool:
+        """Forget the sandbox, the policy and the redaction of an agent that is closed explicitly.
+
+        True if that was all that there was of it: its session had ended, or could not be opened.
+        """
+        return self._agents._registry.forget_safety(agent) and self.find(agent) is None
 
     def dismiss(self, shared: SharedSession) -> None:
         """Remove a closed session: refuse the requests that are queued for it, and notify the watchers."""
@@ -211,9 +218,9 @@ class SharedSession:
     """One agent's session, with its queue, its watchers, its holder and the results that are still to be delivered."""
 
     def __init__(
-        self, agent: str, session: AsyncSession, secrets: Secrets, journal: Journal, audience: Audience
+        self, agent: str, number: int, session: AsyncSession, secrets: Secrets, journal: Journal, audience: Audience
     ) -> None:
-        self.agent, self.session, self.audience = agent, session, audience
+        self.agent, self.number, self.session, self.audience = agent, number, session, audience
         self.engine = session._engine  # the whole daemon takes it from here
         self.fanout: Fanout | None = None  # of the command that was handed back
         self._secrets, self._journal = secrets, journal

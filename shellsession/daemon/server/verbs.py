@@ -55,9 +55,9 @@ _NOTIFY_AFTER: Final = 1.0
 async def serve(sessions: Sessions, incoming: Incoming) -> Answer:
     """Carry out a request about an agent's session, and return the answer."""
     request = incoming.request
-    if isinstance(request, requests.Close) and not request.unused:
-        sessions.forget_safety(request.agent)
-    shared = sessions.of(request.agent)
+    if isinstance(request, requests.Close) and not request.unused and sessions.forget_safety(request.agent):
+        return Answer({"value": None})
+    shared = sessions.of(request.agent, request.session)
     if type(request) in _NOT_FROM_INSIDE:
         watches = isinstance(request, requests.Watch | requests.Hold)
         refuse_from_inside(shared.engine, shared.agent, incoming.request.verb, incoming.connection.pid, watches)
