@@ -22,10 +22,11 @@ from .base import Base
 from .engine.io.alarm import Alarm
 from .engine.io.loop import LoopAlarm, to_its_end
 from .engine.kernel.proc import alive
-from .errors import InvalidRequest, NoSuchAgent, SessionClosed, ShellUnavailable, TooManySessions
+from .errors import AlreadyOpen, InvalidRequest, NoSuchAgent, SessionClosed, ShellUnavailable, TooManySessions
 from .models import Result, State, check_seconds
 from .observe import Observer
 from .options import SAFETY, SessionOptions
+from .redact import redaction
 from .session import Session
 from .signatures import Command, RunOptions, refuse_unknown
 
@@ -128,6 +129,7 @@ class Registry(Generic[S]):
         key = _key(agent)
         with self.lock:
             if (session := self.find(agent)) is not None:
+                _refuse_others(agent, options, session)
                 return session
             self._drop_closed(key)
             held = (
@@ -135,7 +137,7 @@ class Registry(Generic[S]):
             )
             named: SessionOptions = {**self.safety(agent), **options}
             safety: Any = {name: value for name, value in named.items() if name in SAFETY}
-            self._keep_safety(key, safety, held)  # also if no session can be made now
+            self._keep_wanted(key, safety, held)
             if key not in self._entries and len(self._entries) >= self.max_sessions:
                 self.drop_closed()
                 if len(self._entries) >= self.max_sessions:
@@ -153,10 +155,17 @@ class Registry(Generic[S]):
             self._drop_closed(key)
             return self._safety[key][0] if key in self._safety else {}
 
-    def keep_safety(self, name: str, safety: SessionOptions) -> None:
-        """Keep what a caller wanted for an agent, in case its session cannot be made now."""
+    def keep_wanted(self, name: str, safety: SessionOptions) -> None:
+        """Keep the safety that a caller wants for an agent, in case its session cannot be made now."""
         with self.lock:
-            self._keep_safety(name, safety, None)
+            self._drop_closed(name)
+            self._keep_wanted(name, safety, None)
+
+    def _keep_wanted(self, key: str | int, safety: SessionOptions, agent: weakref.ref[object] | None) -> None:
+        """As long as no session has been made with it, it replaces nothing that is kept already."""
+        kept: Any = self._safety[key][0] if key in self._safety else {}
+        named = {name: value for name, value in kept.items() if value not in (None, False)}
+        self._keep_safety(key, {**safety, **named}, agent)
 
     def forget_safety(self, agent: object) -> bool:
         """Forget the safety of an agent whose session has ended: it is closed explicitly. True if there was any."""
@@ -317,6 +326,19 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
+def _refuse_others(agent: object, options: SessionOptions, session: Base) -> None:
+    """Raise AlreadyOpen if these options name another sandbox, policy or redaction than the session has."""
+    made = session._engine.options
+    for name in SAFETY:
+        wanted = options.get(name)
+        if name == "redact":
+            wanted = redaction(wanted or False)
+        if wanted not in (None, False, getattr(made, name)):
+            raise AlreadyOpen(
+                f"agent {_name(agent)!r} already has a session with another {name}: close it first, or name no {name}"
+            )
+
+
 class _Agents(Generic[S]):
     """The common base class of Agents and AsyncAgents."""
 
@@ -346,7 +368,8 @@ class _Agents(Generic[S]):
         """The agent's session, made now if it has none. Its bash starts at the first command.
 
         ``agent``: a name (str), or any object that allows weak references; when the object is collected, its session is
-        closed. ``options`` (those of Session) apply only when the session is made. If the last session has expired,
+        closed. ``options`` (those of Session) apply only when the session is made. AlreadyOpen is raised if they name
+        another sandbox, policy or redaction than that of a session that is there. If the last session has expired,
         the next one has its ``sandbox``, ``policy`` and ``redact`` unless ``options`` name others. Raises
         TooManySessions, and SessionClosed after ``close()``.
         """

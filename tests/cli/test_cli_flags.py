@@ -135,9 +135,21 @@ def test_flags_of_a_sandbox_need_one(daemon: Daemon, agent: str) -> None:
 @pytest.mark.parametrize(
     ("flags", "why"),
     [
-        (["--sandbox", "--write", "/nope"], "--write: '/nope' does not exist: make it first, or leave it out"),
-        (["--sandbox", "--write", "/proc"], "--write: '/proc' is in a directory that the sandbox makes itself: "),
-        (["--sandbox", "--hide", "/nope"], "--hide: '/nope' does not exist: make it first, or add --missing-ok"),
+        pytest.param(
+            ["--sandbox", "--write", "/nope"],
+            "--write: '/nope' does not exist: make it first, or leave it out",
+            marks=needs_bwrap,
+        ),
+        pytest.param(
+            ["--sandbox", "--write", "/proc"],
+            "--write: '/proc' is in a directory that the sandbox makes itself: ",
+            marks=needs_bwrap,
+        ),
+        pytest.param(
+            ["--sandbox", "--hide", "/nope"],
+            "--hide: '/nope' does not exist: make it first, or add --missing-ok",
+            marks=needs_bwrap,
+        ),
         (["--sandbox", "--memory", "5Q"], '--memory is a number of bytes or a text like "512M", not '),
         (["--sandbox", "--cpu", "0"], "--cpu is a number from 0.01 to 1024; not 0.0"),
         (["--sandbox", "--pass-env", "A=b"], "--pass-env: 'A' is not the name of a variable; values go into --env"),

@@ -13,6 +13,7 @@ from system import wait_until
 
 from shellsession import InvalidRequest, Policy, PolicyRefused, Sandbox, SessionClosed, ShellUnavailable, connect
 from shellsession.daemon.client import admin
+from shellsession.daemon.client.admin import Visit
 
 NO_LS = Policy(deny_commands=["ls"])
 LOST = "this is a new session: the last one was closed after being idle for too long, and its state is lost"
@@ -102,6 +103,13 @@ def test_rules_outlive_an_opening_that_failed(daemon: Daemon, expires: bool) -> 
         session.run("ls")
     if expires:
         await_end(daemon, name)
+        with pytest.raises(InvalidRequest, match="not a directory"):
+            connect(name, daemon.socket, False, cwd="/nonexistent", policy=Policy(deny_commands=["other"]))
+        with Visit(name, daemon.socket) as visit:  # as `attach` leaves
+            connect(name, daemon.socket, False, cwd="/").disconnect()
+            visit.close_unused()
+        with connect(name, daemon.socket, False, cwd="/") as session, pytest.raises(PolicyRefused):
+            session.run("ls")
     assert cli(daemon.socket, "kill", name).returncode == 0
     assert cli(daemon.socket, "kill", name).returncode == 125
     with connect(name, daemon.socket, False, cwd="/") as session:

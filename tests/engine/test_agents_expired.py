@@ -14,7 +14,7 @@ import pytest
 from sandboxes import needs_bwrap
 from system import wait_until
 
-from shellsession import Agents, AsyncAgents, NoSuchAgent, Policy, PolicyRefused, Sandbox, ShellUnavailable
+from shellsession import Agents, AlreadyOpen, AsyncAgents, NoSuchAgent, Policy, PolicyRefused, Sandbox, ShellUnavailable
 
 NO_RM: Final = Policy(deny_commands=["rm"])
 NO_LS: Final = Policy(deny_commands=["ls"])
@@ -138,3 +138,15 @@ def test_state_that_its_session_made_counts_as_lost(new_agents: NewAgents) -> No
     first, second = (agents.run("a", "true").reason for _ in range(2))
     assert "closed after being idle for too long" in first
     assert second == ""
+
+
+def test_a_session_with_other_rules_is_no_answer(tmp_path: Path) -> None:
+    with Agents(cwd=tmp_path) as agents:
+        agents.run("a", "true")
+        others: list[dict[str, Any]] = [{"policy": NO_LS}, {"redact": True}]
+        for options in others:
+            with pytest.raises(AlreadyOpen):
+                agents.session("a", **options)
+        agents.session("b", policy=NO_LS, redact=["x"])
+        agents.session("b", policy=NO_LS, redact=["x"])
+        agents.session("b", timeout=5)

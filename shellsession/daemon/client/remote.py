@@ -207,7 +207,7 @@ class Remote(AnySession[PreparedRun]):
         self._start, self._opening = start, opening
         self._gentle = "kill" if opening.get("on_timeout") == "kill" else "interrupt"
         self._incarnation = ""  # of the daemon that has our session; "" while the session is to be opened
-        self._session: int | None = None  # its number in that daemon
+        self._number: int | None = None  # of the session in that daemon
         # The default that this client named. Without one, that of the session applies, whichever client opened it.
         self._own_timeout: Seconds = opening.get("timeout", ...)
         self._timeout: float | None = 120.0  # the default that applies
@@ -350,8 +350,8 @@ class Remote(AnySession[PreparedRun]):
         self._check_open()
         if not self._incarnation and request.header["verb"] != "open":
             await self._open_session(backend)
-        if self._session is not None and request.header["verb"] != "open" and "agent" in request.header:
-            request = Message({**request.header, "session": self._session}, request.parts)
+        if self._number is not None and request.header["verb"] != "open" and "agent" in request.header:
+            request = Message({**request.header, "session": self._number}, request.parts)
         exchange = Exchange(backend, self._transport, request, self._incarnation, self._start)
         replied = False  # not ``exchange.done``: Ctrl-C may come after that, before the caller has the reply
         try:
@@ -380,7 +380,7 @@ class Remote(AnySession[PreparedRun]):
         async with aclosing(self._exchange(self._message("open", **self._opening), backend)) as messages:
             *_, reply = [message async for message in messages]
         self._incarnation = field(reply.header, "id", str).partition(".")[0]
-        self._session = field(reply.header, "session", int)
+        self._number = field(reply.header, "session", int)
         self.opened_here = bool(reply.header.get("value"))
         own, default = self._own_timeout, field(reply.header, "timeout", float, int, type(None))
         self._timeout = default if isinstance(own, EllipsisType) else own

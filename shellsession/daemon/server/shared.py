@@ -115,7 +115,7 @@ class Sessions:
         sandbox, policy = expired.get("sandbox", sandbox), expired.get("policy", policy)
         redact = expired.get("redact", redact)
         wanted: SessionOptions = {"sandbox": sandbox, "policy": policy, "redact": redact}
-        self._agents._registry.keep_safety(request.agent, wanted)  # also if the session cannot be opened now
+        self._agents._registry.keep_wanted(request.agent, wanted)  # also if the session cannot be opened now
         if not request.cwd:
             raise InvalidRequest(
                 "the directory that this runs in was removed: change to another one, or name one with cwd= or --cwd"

@@ -259,8 +259,10 @@ async def _restart(shared: SharedSession, incoming: Incoming) -> None:
 
 
 async def _close(shared: SharedSession, incoming: Incoming) -> None:
-    if incoming.request.unused and (shared.opened or shared.users > 1):  # this request is one of the users
-        return
+    if incoming.request.unused:
+        if shared.opened or shared.users > 1:  # this request is one of the users
+            return
+        shared.engine.expired = True  # so the agent keeps its rules
     await shared.session.close()
     shared.note_shell_end()
 
