@@ -129,6 +129,9 @@ def _defaults(args: argparse.Namespace) -> dict[str, Any]:
         return {}
     if (cwd := options.get("cwd")) is not None and not os.path.isdir(cwd):
         raise InvalidRequest(f"-C {cwd!r} is not a directory")
+    for path in sandbox.paths[0] if (sandbox := options.get("sandbox")) else ():
+        if not os.path.exists(os.path.expanduser(path)):
+            raise InvalidRequest(f"--write: {path!r} does not exist: make it first, or leave it out")
     from ..daemon.client.remote import opening  # the daemon itself does not need it
 
     fields = opening(**options)

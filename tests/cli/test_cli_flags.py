@@ -219,6 +219,11 @@ def test_serve_has_the_defaults_of_its_sessions(tmp_path: Path) -> None:
         cli(path, "stop")
     done = cli(path, "serve", "-C", "/nowhere")
     assert (done.returncode, done.stderr) == (125, b"shellsession: -C '/nowhere' is not a directory\n")
+    done = cli(path, "serve", "--sandbox", "--write", "/nope")
+    assert (done.returncode, done.stderr) == (
+        125,
+        b"shellsession: --write: '/nope' does not exist: make it first, or leave it out\n",
+    )
 
 
 @pytest.mark.parametrize(("answer", "status"), [("y", "0"), ("n", "125"), ("", "125")])
