@@ -25,6 +25,7 @@ from ..daemon.client.link import Link, Pool
 from ..daemon.client.pipe import PipeChannel
 from ..daemon.client.remote import Remote, check_elsewhere, opening
 from ..daemon.client.session import RemoteSession
+from ..daemon.protocol.endpoint import PATIENCE
 from ..errors import DaemonUnavailable, InvalidRequest, NoSuchAgent, SessionClosed, ShellSessionError
 from ..extras import missing
 from ..models import Result, check_seconds
@@ -125,8 +126,8 @@ class _AgentTransport(Pool):
 class _Cluster:
     """A driver's view of the directory and the nodes. All calls block."""
 
-    def __init__(self, directory: Any) -> None:
-        self.directory = directory
+    def __init__(self, directory: Any, patience: float) -> None:
+        self.directory, self._patience = directory, patience
         self._nodes: dict[str, NodeTransport] = {}
         self._lock = threading.Lock()
         self._owner = os.getpid()
@@ -158,7 +159,7 @@ class _Cluster:
         with self._lock:
             node = self._nodes.get(name)
             if node is None or node.relay._actor_id != relay._actor_id:  # a lost node that is back has another relay
-                node = self._nodes[name] = NodeTransport(name, address, relay)
+                node = self._nodes[name] = NodeTransport(name, address, relay, self._patience)
             return node
 
     def _answers(self, method: str) -> Iterator[tuple[NodeTransport, int, Any]]:
@@ -213,6 +214,7 @@ class _RayAgents(Generic[S]):
         lifetime: Literal["job", "detached"] = "job",
         name: str | None = None,
         lease: float = 15.0,
+        patience: float = PATIENCE,
         **session_options: Unpack[SessionOptions],
     ) -> None:
         """``max_sessions``, ``idle_ttl`` and ``session_options``: as of ``Agents``. Paths are those of the nodes.
@@ -221,11 +223,12 @@ class _RayAgents(Generic[S]):
         (default: every node with a CPU). ``name``: drivers that use the same name share the agents. ``lifetime``: "job"
         ends all sessions with the first of these drivers, when it ends or drops its RayAgents; "detached" keeps them
         until ``close()``. ``lease``: seconds after which a node that is cut off ends its sessions; its agents are
-        placed anew after that.
+        placed anew after that. ``patience``: seconds that this driver waits for a node that has been silent for 5 s;
+        then its running commands raise OutcomeUnknown.
 
-        The options about the cluster are those of the first driver. Raises InvalidRequest.
+        All of these but ``patience`` are those of the first driver. Raises InvalidRequest.
         """
-        own = ("max_sessions", "idle_ttl", "per_node", "resources", "lifetime", "name", "lease")
+        own = ("max_sessions", "idle_ttl", "per_node", "resources", "lifetime", "name", "lease", "patience")
         refuse_unknown(type(self).__name__, session_options, (*own, *SessionOptions.__annotations__))
         if not ray.is_initialized():
             raise InvalidRequest("this process is not connected to a Ray cluster: call ray.init() first")
@@ -233,9 +236,10 @@ class _RayAgents(Generic[S]):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise InvalidRequest(f"{option} is a number of sessions, 1 or more, not {value!r:.100}")
         check_seconds("idle_ttl", idle_ttl)
-        check_seconds("lease", lease)
-        if lease is None or lease < 1:
-            raise InvalidRequest(f"lease is a number of seconds, 1 or more, not {lease!r:.100}")
+        for option, seconds in (("lease", lease), ("patience", patience)):
+            check_seconds(option, seconds)
+            if seconds is None or seconds < 1:
+                raise InvalidRequest(f"{option} is a number of seconds, 1 or more, not {seconds!r:.100}")
         if lifetime not in ("job", "detached"):
             raise InvalidRequest(f'lifetime is "job" or "detached", not {lifetime!r:.100}')
         if lifetime == "detached" and name is None:
@@ -260,7 +264,7 @@ class _RayAgents(Generic[S]):
             max_concurrency=10_000,
             enable_task_events=False,
         )
-        self._cluster = _Cluster(actor.remote(name, max_sessions, per_node, resources or {}, lease, serve))
+        self._cluster = _Cluster(actor.remote(name, max_sessions, per_node, resources or {}, lease, serve), patience)
         self._sessions: dict[str, S] = {}
         self._lock = threading.Lock()
         self._closed = False

@@ -104,12 +104,12 @@ class RelayPipe(BridgePipe):
 class NodeTransport(PipeTransport):
     """Connects to the daemon of one node. ``pool``: the idle connections."""
 
-    def __init__(self, name: str, address: str, relay: Any) -> None:
+    def __init__(self, name: str, address: str, relay: Any, patience: float) -> None:
         self.name, self.address, self.relay = name, address, relay
         self.is_lost = False
         self.pool = Pool(_CONNECTIONS)
         weakref.finalize(self, self.pool.close)
-        super().__init__(f"node {address} ({name[:8]})", relay._actor_id, self._pipe)
+        super().__init__(f"node {address} ({name[:8]})", relay._actor_id, self._pipe, patience)
 
     def _pipe(self) -> RelayPipe:
         if self.is_lost:

@@ -249,6 +249,21 @@ def test_a_node_that_hung_has_no_second_shell(
     add_node(cluster)
 
 
+def test_patience_ends_the_wait_for_a_silent_node(cluster: Any, place: Path) -> None:
+    with RayAgents(cwd=str(place), timeout=PATIENCE, lease=120, patience=1) as agents:
+        agents.run("a", "true")
+        daemon = psutil.Process(about(agents, "a")["daemon"])
+        daemon.suspend()
+        try:
+            begin = time.monotonic()
+            with pytest.raises(OutcomeUnknown, match="for 1 s"):
+                agents.run("a", "true")
+            assert time.monotonic() - begin < 30
+        finally:
+            daemon.resume()
+        agents.run("a", "true")
+
+
 _DRIVER = """
 import sys, ray
 ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
@@ -381,7 +396,7 @@ def test_limits_and_closing(cluster: Any) -> None:
 
 def test_what_cannot_be_is_refused(agents: RayAgents) -> None:
     wrongs: list[dict[str, Any]] = [{"lease": value} for value in (0.1, math.nan, None)]
-    wrongs += {"lifetime": "ever"}, {"lifetime": "detached"}, {"per_node": 0}, {"cwd": "here"}
+    wrongs += {"patience": 0.1}, {"lifetime": "ever"}, {"lifetime": "detached"}, {"per_node": 0}, {"cwd": "here"}
     wrongs += {"resources": 5}, {"resources": {"GPU": "1"}}, {"name": 5}, {"name": ""}
     for wrong in wrongs:
         with pytest.raises(InvalidRequest):

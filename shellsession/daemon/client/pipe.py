@@ -91,10 +91,10 @@ class _Answer:
 class _Bridge(Mux):
     """The client's end of a pipe, and the thread that carries connections through it."""
 
-    def __init__(self, pipe: BridgePipe, greets_within: float) -> None:
+    def __init__(self, pipe: BridgePipe, greets_within: float, patience: float) -> None:
         super().__init__(pipe)
         self.pipe: BridgePipe = pipe
-        self._greets_within = greets_within
+        self._greets_within, self._patience = greets_within, patience
         if pipe.errors is not None:
             self.epoll.register(pipe.errors, 1)
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -154,7 +154,7 @@ class _Bridge(Mux):
         self._await_greeting()
         emptied = self._heard = time.monotonic()
         while not self._is_unused(emptied):
-            self.turn(min(_LINGER, _QUIET, _patience) / 2)
+            self.turn(min(_LINGER, _QUIET, self._patience) / 2)
             self._take_asked()
             if self.streams or self._answers:
                 emptied = time.monotonic()
@@ -185,8 +185,8 @@ class _Bridge(Mux):
         if not self._probe:
             self._begin_probe()
             self._probed = now
-        elif now - max(self._heard, self._probed) > _patience:
-            raise DaemonUnavailable(f"nothing has come through {self.pipe} for {_patience:g} s")
+        elif now - max(self._heard, self._probed) > self._patience:
+            raise DaemonUnavailable(f"nothing has come through {self.pipe} for {self._patience:g} s")
 
     def _begin_probe(self) -> None:
         """Connect to the daemon once more: it greets at once, if it and all between are alive."""
@@ -306,13 +306,17 @@ class PipeTransport:
     """Connects to the daemon at the other end of a pipe. ``place`` names it.
 
     ``key``: transports with the same key share a bridge. ``start``: begins a pipe, and returns at once. Raises
-    DaemonUnavailable.
+    DaemonUnavailable. ``patience``: the seconds that a silent daemon has to answer the question whether it is there.
     """
 
     is_local = False
 
-    def __init__(self, place: str, key: Hashable, start: Callable[[], BridgePipe]) -> None:
-        self._place, self._key, self._start = place, key, start
+    def __init__(
+        self, place: str, key: Hashable, start: Callable[[], BridgePipe], patience: float | None = None
+    ) -> None:
+        self._place, self._start = place, start
+        self._patience = _patience if patience is None else patience
+        self._key = key, self._patience
 
     def __str__(self) -> str:
         return self._place
@@ -353,7 +357,7 @@ class PipeTransport:
                 bridge = running.bridges.get(self._key)
                 if bridge is None or bridge.ended:
                     within = until - time.monotonic() if self._key in running.worked else _GREETING
-                    bridge = running.bridges[self._key] = _Bridge(self._start(), within)
+                    bridge = running.bridges[self._key] = _Bridge(self._start(), within, self._patience)
             bridge.greeted.wait()
             if bridge.state:
                 running.worked.add(self._key)
