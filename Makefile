@@ -41,8 +41,8 @@ demo: $(VENV)/.installed  ## build and test a small project in one session, step
 test: $(VENV)/.installed-dev  ## run the tests
 	@$(BIN)/python -m pytest -q $(SIDE_BY_SIDE)
 
-test-integrations: $(SDK_VENV)/.installed-integrations  ## run the tests that need other people's SDKs
-	@$(SDK_VENV)/bin/python -m pytest -q tests/integrations
+test-integrations: $(SDK_VENV)/.installed-integrations  ## run the tests of the SDKs, and the programs of docs/ and examples/
+	@$(SDK_VENV)/bin/python -m pytest -q $(SIDE_BY_SIDE) tests/integrations
 
 test-cluster: $(CLUSTER_VENV)/.installed-cluster  ## run the tests that need a Ray cluster, which they make
 	@$(CLUSTER_VENV)/bin/python -m pytest -q tests/cluster

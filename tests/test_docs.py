@@ -1,4 +1,7 @@
-"""The pages of docs/ and the contributor's pages: their programs run, their links lead somewhere, their names exist."""
+"""The pages of docs/ and the contributor's pages: their links lead somewhere, their names exist.
+
+Their programs run in tests/integrations and tests/cluster.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,8 @@ import inspect
 import json
 import pkgutil
 import re
-import shutil
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from os.path import normpath
 from pathlib import Path
 from typing import Any, Final
@@ -18,19 +20,15 @@ from typing import Any, Final
 import pytest
 import yaml
 from documents import (
+    PAGES,
+    SITE,
     TOP,
     Block,
     anchors,
     blocks,
     cells,
-    dialogue,
     links,
-    looks_like,
-    own_daemon,
-    prints_as_shown,
     read,
-    run_bash,
-    run_python,
 )
 
 import shellsession
@@ -41,12 +39,8 @@ from shellsession.errors import ShellSessionError
 from shellsession.options import Options
 from shellsession.signatures import RunOptions
 
-_DOCS: Final = tuple(str(path.relative_to(TOP)) for path in sorted((TOP / "docs").rglob("*.md")))
-_PAGES: Final = (*_DOCS, "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "examples/README.md")
-_BLOCKS: Final = [block for page in _PAGES for block in blocks(page)]
+_BLOCKS: Final = [block for page in PAGES for block in blocks(page)]
 _RUN: Final = [block for block in _BLOCKS if not block.unrun]
-# Their programs need SDKs or a cluster: tests/integrations and tests/cluster run them.
-_ELSEWHERE: Final = ("docs/integrations/", "docs/cluster.md")
 _UNRUN_MAX: Final = 10
 _PARSERS: Final[dict[str, Callable[[str], object]]] = {
     "json": json.loads,
@@ -54,23 +48,9 @@ _PARSERS: Final[dict[str, Callable[[str], object]]] = {
     "yaml": yaml.safe_load,
     "text": str,
 }
-_REFERENCE: Final = "".join(map(read, _DOCS))
+_REFERENCE: Final = "".join(map(read, SITE))
 # From where the pages name files.
 _ROOTS: Final = (TOP, TOP / "shellsession", TOP / "shellsession" / "engine" / "verbs")
-_TARGETS: Final = set(re.findall(r"^([a-z-]+):", read("Makefile"), re.MULTILINE))
-
-
-def in_language(*languages: str) -> pytest.MarkDecorator:
-    """For each block that is run or parsed here."""
-    elsewhere = _ELSEWHERE if "python" in languages or "bash" in languages or "console" in languages else ()
-    found = [block for block in _RUN if block.language in languages and not block.page.startswith(elsewhere)]
-    return pytest.mark.parametrize("block", found, ids=str)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def daemon_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with own_daemon(tmp_path_factory.mktemp("docs")):
-        yield
 
 
 def test_each_block_says_what_it_is() -> None:
@@ -83,44 +63,12 @@ def test_few_blocks_are_not_run() -> None:
     assert len(unrun) <= _UNRUN_MAX, list(map(str, unrun))
 
 
-@in_language("python")
-def test_a_program_runs(block: Block, tmp_path: Path) -> None:
-    if "Sandbox(" in block.text and shutil.which("bwrap") is None:
-        pytest.skip("bubblewrap is not installed")
-    done = run_python(block.text, _directory(block, tmp_path))
-    assert (done.returncode, done.stderr) == (0, "")
-    assert prints_as_shown(block.text, done.stdout), done.stdout
-
-
-@in_language("console")
-def test_a_command_prints_what_the_page_shows(block: Block, tmp_path: Path) -> None:
-    for command, shown in dialogue(block.text):
-        done = run_bash(f"exec 2>&1; {command}", _directory(block, tmp_path))
-        assert looks_like(done.stdout, shown), done.stdout
-
-
-@in_language("bash")
-def test_a_command_works(block: Block, tmp_path: Path) -> None:
-    """A target of make would run this test again: it has to exist. All other commands are run."""
-    lines = [line.partition("  #")[0] for line in block.text.splitlines()]
-    made = {word for line in lines if line.startswith("make ") for word in line.split()[1:] if "=" not in word}
-    assert made <= _TARGETS
-    others = "\n".join(line for line in lines if not line.startswith("make "))
-    done = run_bash(f"set -e\n{others}", _directory(block, tmp_path))
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def _directory(block: Block, fresh: Path) -> Path:
-    """Where a reader would run it: a page for contributors is about the checkout."""
-    return fresh if block.page in _DOCS else TOP
-
-
-@in_language(*_PARSERS)
+@pytest.mark.parametrize("block", [block for block in _RUN if block.language in _PARSERS], ids=str)
 def test_a_file_can_be_parsed(block: Block) -> None:
     _PARSERS[block.language](block.text)
 
 
-@pytest.mark.parametrize("page", ["README.md", *_PAGES])
+@pytest.mark.parametrize("page", ["README.md", *PAGES])
 def test_links_lead_somewhere(page: str) -> None:
     for link in links(page):
         if link.startswith(("http:", "https:", "mailto:")):
@@ -128,13 +76,13 @@ def test_links_lead_somewhere(page: str) -> None:
         path, _, anchor = link.partition("#")
         target = Path(normpath((TOP / page).parent / path if path else TOP / page))
         assert target.exists(), link
-        assert page not in _DOCS or target.is_relative_to(TOP / "docs"), f"{link} is no part of the site"
+        assert page not in SITE or target.is_relative_to(TOP / "docs"), f"{link} is no part of the site"
         assert not anchor or anchor in anchors(target), link
 
 
 def test_each_page_is_within_two_clicks_of_the_first() -> None:
     one_click = _linked("docs/index.md")
-    assert set(_DOCS) <= one_click.union(*map(_linked, one_click))
+    assert set(SITE) <= one_click.union(*map(_linked, one_click))
 
 
 def _linked(page: str) -> set[str]:
@@ -172,7 +120,7 @@ def _written_codes(path: Path) -> list[str]:
 
 
 def test_the_reference_names_every_public_name() -> None:
-    page = "".join(map(read, (name for name in _DOCS if name.startswith("docs/api/"))))
+    page = "".join(map(read, (name for name in SITE if name.startswith("docs/api/"))))
     shown = set(re.findall(r"^::: shellsession(?:\.\w+)*\.(\w+)$", page, re.MULTILINE))
     assert {name for name in shellsession.__all__ if name not in shown and f"`{name}`" not in page} == set()
 
@@ -210,7 +158,7 @@ def test_the_pages_name_every_variable_that_is_added_or_taken() -> None:
     assert [name for name in _DROPPED if f"`{name}`" not in _REFERENCE] == []
 
 
-@pytest.mark.parametrize("page", [page for page in ("README.md", *_DOCS) if "<!-- measured -->" in read(page)])
+@pytest.mark.parametrize("page", [page for page in ("README.md", *SITE) if "<!-- measured -->" in read(page)])
 def test_quoted_figures_are_those_of_the_last_run(page: str) -> None:
     text, report = read(page), read("benchmarks/results.md")
     assert quoted(text, report) == text

@@ -16,6 +16,9 @@ from typing import Final, NamedTuple
 import pytest
 
 TOP: Final = Path(__file__).parent.parent.parent
+# The pages of the site, and with those of the checkout.
+SITE: Final = tuple(str(path.relative_to(TOP)) for path in sorted((TOP / "docs").rglob("*.md")))
+PAGES: Final = (*SITE, "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "examples/README.md")
 _BLOCK: Final = re.compile(
     r"^(?: *<!-- no-run: (?P<reason>[^\n]+) -->\n+)?(?P<indent> *)```(?P<language>\w+)[^\n]*\n"
     r"(?P<text>.*?)^(?P=indent)```$",

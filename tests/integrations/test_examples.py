@@ -18,7 +18,7 @@ def daemon_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
         yield
 
 
-@pytest.mark.parametrize("example", [one for one in EXAMPLES if not (one.needs_sdk or one.needs_cluster)], ids=str)
+@pytest.mark.parametrize("example", [one for one in EXAMPLES if not one.needs_cluster], ids=str)
 def test_an_example_prints_what_it_says(example: Example) -> None:
     check(example)
 
