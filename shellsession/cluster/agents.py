@@ -223,8 +223,8 @@ class _RayAgents(Generic[S]):
         (default: every node with a CPU). ``name``: drivers that use the same name share the agents. ``lifetime``: "job"
         ends all sessions with the first of these drivers, when it ends or drops its RayAgents; "detached" keeps them
         until ``close()``. ``lease``: seconds after which a node that is cut off ends its sessions; its agents are
-        placed anew after that. ``patience``: seconds that this driver waits for a node that has been silent for 5 s;
-        then its running commands raise OutcomeUnknown.
+        placed anew after that. ``patience``: seconds that a node has to answer this driver, which asks after 5 s of
+        silence, twice; then its running commands raise OutcomeUnknown.
 
         All of these but ``patience`` are those of the first driver. Raises InvalidRequest.
         """

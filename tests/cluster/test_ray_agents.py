@@ -256,7 +256,7 @@ def test_patience_ends_the_wait_for_a_silent_node(cluster: Any, place: Path) -> 
         daemon.suspend()
         try:
             begin = time.monotonic()
-            with pytest.raises(OutcomeUnknown, match="for 1 s"):
+            with pytest.raises(OutcomeUnknown):
                 agents.run("a", "true")
             assert time.monotonic() - begin < 30
         finally:

@@ -18,7 +18,8 @@ from daemons import answers
 from homes import Home, finish
 
 from shellsession import DaemonUnavailable, aconnect, connect
-from shellsession.daemon.client import admin, link
+from shellsession.daemon.client import admin
+from shellsession.daemon.client.transport import SocketChannel
 from shellsession.daemon.server.service import ListeningSocket
 
 home = homes.home
@@ -115,7 +116,7 @@ def hang_up(listener: socket.socket) -> None:
 def test_a_daemon_that_says_nothing_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ask: Callable[[str], object]
 ) -> None:
-    monkeypatch.setattr(link, "PATIENCE", 0.05)
+    monkeypatch.setattr(SocketChannel, "patience", 0.05)
     with socket.socket(socket.AF_UNIX) as stopped:
         stopped.bind(str(tmp_path / "socket"))
         stopped.listen()

@@ -37,7 +37,7 @@ while True:
 class RelayChannel:
     """The stdin and stdout of a process that passes everything on."""
 
-    spin = 0.0
+    spin, patience = 0.0, PATIENCE
 
     def __init__(self, path: str) -> None:
         self._ours, theirs = socket.socketpair()

@@ -20,8 +20,8 @@ from system import PATIENCE, stat_fields, wait_until
 from shellsession import DaemonUnavailable, LimitReached, connect
 from shellsession.cli.attach import Connection
 from shellsession.cli.main import main
-from shellsession.daemon.client import link
 from shellsession.daemon.client.admin import shutdown, stats
+from shellsession.daemon.client.transport import SocketChannel
 from shellsession.daemon.protocol.wire import encode
 from shellsession.daemon.server import server
 from shellsession.daemon.server.connection import Connection as ServedConnection
@@ -172,7 +172,7 @@ def test_a_daemon_that_stands_still_keeps_nobody_waiting(
     connect("a1", path).disconnect()
     pid = stats(path)["pid"]
     try:
-        monkeypatch.setattr(link, "PATIENCE", 0.3)
+        monkeypatch.setattr(SocketChannel, "patience", 0.3)
         with stopped(pid):
             for ask in (lambda: connect("a1", path), lambda: stats(path), lambda: attach(path)):
                 with pytest.raises(DaemonUnavailable, match=rf"\(pid {pid}\) .* stopped \(SIGSTOP\)"):

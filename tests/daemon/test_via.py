@@ -35,7 +35,7 @@ from shellsession import (
     connect,
 )
 from shellsession.contracts import phoenix, spec
-from shellsession.daemon.client import link, pipe as client
+from shellsession.daemon.client import pipe as client
 from shellsession.daemon.client.async_session import Loop
 from shellsession.daemon.client.pipe import BridgePipe
 from shellsession.daemon.client.via import Program, ViaTransport
@@ -241,7 +241,6 @@ def test_a_daemon_that_stays_stopped_leaves_the_outcome_unknown(
 ) -> None:
     monkeypatch.setattr(client, "_QUIET", 0.1)
     monkeypatch.setattr(client, "_patience", 0.5)
-    monkeypatch.setattr(link, "PATIENCE", 0.3)
     session = there(cwd=str(place))
     with ThreadPoolExecutor(1) as threads:
         result = threads.submit(session.run, gate.text)

@@ -11,7 +11,6 @@ import time
 
 from ...engine.io.threads import Poller, Steps, Wait
 from ...errors import DaemonUnavailable, ProtocolError, VersionMismatch
-from ..protocol.endpoint import PATIENCE
 from ..protocol.messages import field, to_error
 from ..protocol.wire import PROTOCOL, Decoder, Message
 from .transport import ConnectionLost
@@ -49,8 +48,9 @@ class Link:
         Raises ConnectionLost, the error with which the daemon refuses the connection, ProtocolError for anything else,
         and, unless ``patient``, DaemonUnavailable if nothing comes.
         """
+        within = self._channel.patience
         try:
-            hello = yield from self.receive(None if patient else time.monotonic() + PATIENCE)
+            hello = yield from self.receive(None if patient else time.monotonic() + within)
             if "error" in hello.header:
                 raise to_error(field(hello.header, "error", dict), hello.parts)
             for name, kind in _HELLO.items():
@@ -62,7 +62,7 @@ class Link:
             ) from None
         except TimeoutError:
             raise DaemonUnavailable(
-                f"the daemon at {self._channel} accepts connections but has sent nothing for {PATIENCE:g} s: it is"
+                f"the daemon at {self._channel} accepts connections but has sent nothing for {within:g} s: it is"
                 " stopped (SIGSTOP) or overloaded; nothing was sent to it: continue it (kill -CONT), end it (kill -9),"
                 " or try again later"
             ) from None

@@ -68,9 +68,9 @@ class PipeChannel(SocketChannel):
 
     spin = 0.0  # it would take the interpreter from the thread that carries the answer
 
-    def __init__(self, ours: socket, place: str) -> None:
+    def __init__(self, ours: socket, place: str, patience: float) -> None:
         super().__init__(ours)
-        self._place = place
+        self._place, self.patience = place, patience
 
     def __str__(self) -> str:
         return self._place
@@ -343,7 +343,7 @@ class PipeTransport:
                 if time.monotonic() >= until:
                     raise bridge.failure or DaemonUnavailable(f"{self} ends again and again") from None
                 continue
-            return None if end is None else PipeChannel(end, str(self))
+            return None if end is None else PipeChannel(end, str(self), self._patience)
 
     def _bridge(self) -> _Bridge:
         """A bridge that has greeted. Raises DaemonUnavailable, VersionMismatch.

@@ -14,7 +14,7 @@ from _socket import MSG_NOSIGNAL  # see endpoint
 
 from ...engine.kernel import proc
 from ...errors import NO_PROCESS, DaemonUnavailable
-from ..protocol.endpoint import peer, reach
+from ..protocol.endpoint import PATIENCE, peer, reach
 
 TYPE_CHECKING = False
 
@@ -49,6 +49,7 @@ class Channel(Protocol):
     """One connection: an ordered stream of bytes in each direction. No call blocks. ``str`` names the peer."""
 
     spin: float  # for so many seconds it pays to poll for an answer before sleeping
+    patience: float  # the peer has so many seconds to greet
 
     def fileno(self) -> int:
         """The descriptor to wait for."""
@@ -89,6 +90,8 @@ class Transport(Protocol):
 
 class SocketChannel:
     """A connection over a socket of ours. A subclass names its peer, and checks it."""
+
+    patience = PATIENCE
 
     def __init__(self, ours: socket) -> None:
         ours.setblocking(False)
