@@ -100,7 +100,7 @@ class Registry(Generic[S]):
         self._entries: dict[str | int, Entry[S]] = {}
         # Agents whose sessions expired, and where that is to be reported; with a weak reference if one is an object.
         self._lost: dict[tuple[str | int, _Report], weakref.ref[object] | None] = {}
-        # The safety of agents whose sessions have ended by themselves: the next session of each is as safe.
+        # The safety of agents without a session that were not closed: the next session of each is as safe.
         self._safety: dict[str | int, tuple[SessionOptions, weakref.ref[object] | None]] = {}
         _registries.add(self)
 
@@ -148,7 +148,7 @@ class Registry(Generic[S]):
     def safety(self, agent: object) -> SessionOptions:
         """The sandbox, the policy and the redaction that the agent's next session has unless its caller names others.
 
-        They were named for the last one, and it was not closed explicitly.
+        They were named for the last one, and the agent was not closed since.
         """
         key = _key(agent)
         with self.lock:
@@ -168,7 +168,7 @@ class Registry(Generic[S]):
         self._keep_safety(key, {**safety, **named}, agent)
 
     def forget_safety(self, agent: object) -> bool:
-        """Forget the safety of an agent whose session has ended: it is closed explicitly. True if there was any."""
+        """Forget the safety of an agent that is closed. True if any was kept, for a next session."""
         with self.lock:
             self._drop_closed(_key(agent))
             return self._safety.pop(_key(agent), None) is not None
@@ -274,10 +274,7 @@ class Registry(Generic[S]):
         if (entry := self._entries.get(key)) is None or not entry.session.closed:
             return
         engine = entry.session._engine
-        if engine.expired:
-            self._keep_safety(key, entry.safety, entry.agent)
-        else:
-            self._safety.pop(key, None)
+        self._keep_safety(key, entry.safety, entry.agent)
         if engine.expired and engine.last is not None:
             for report, is_due in zip(_REPORTS, (True, entry.session.relied_on), strict=True):
                 if is_due:
@@ -369,9 +366,9 @@ class _Agents(Generic[S]):
 
         ``agent``: a name (str), or any object that allows weak references; when the object is collected, its session is
         closed. ``options`` (those of Session) apply only when the session is made. AlreadyOpen is raised if they name
-        another sandbox, policy or redaction than that of a session that is there. If the last session has expired,
-        the next one has its ``sandbox``, ``policy`` and ``redact`` unless ``options`` name others. Raises
-        TooManySessions, and SessionClosed after ``close()``.
+        another sandbox, policy or redaction than that of a session that is there. If the last session has ended and the
+        agent was not closed, the next one has its ``sandbox``, ``policy`` and ``redact`` unless ``options`` name
+        others. Raises TooManySessions, and SessionClosed after ``close()``.
         """
         if options:
             refuse_unknown(f"{type(self).__name__}.session", options, SessionOptions.__annotations__)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..engine.kernel import activity
 from ..errors import InvalidRequest, ShellSessionError
-from ..options import SessionOptions
+from ..options import SAFETY, SessionOptions
 from . import arguments, flags
 from .arguments import talk
 
@@ -129,9 +129,12 @@ def _defaults(args: argparse.Namespace) -> dict[str, Any]:
         return {}
     if (cwd := options.get("cwd")) is not None and not os.path.isdir(cwd):
         raise InvalidRequest(f"-C {cwd!r} is not a directory")
-    for path in sandbox.paths[0] if (sandbox := options.get("sandbox")) else ():
-        if not os.path.exists(os.path.expanduser(path)):
-            raise InvalidRequest(f"--write: {path!r} does not exist: make it first, or leave it out")
+    if (sandbox := options.get("sandbox")) is not None:
+        write, hide = sandbox.paths
+        flag_of = dict.fromkeys(write, "--write") | dict.fromkeys(() if sandbox.missing_ok else hide, "--hide")
+        for path, flag in flag_of.items():
+            if not os.path.exists(os.path.expanduser(path)):
+                raise InvalidRequest(f"{flag}: {path!r} does not exist: make it first, or leave it out")
     from ..daemon.client.remote import opening  # the daemon itself does not need it
 
     fields = opening(**options)
@@ -170,7 +173,7 @@ def main(words: Sequence[str]) -> int:
         audit=audit_path or None,
         defaults=defaults,
     )
-    listening = service.listen(path, args.lock)
+    listening = service.listen(path, args.lock, confines=any(name in SAFETY for name in defaults))
     if args.detach and not service.detach(listening):
         talk(f"a daemon listens at {path}")
         os._exit(0)

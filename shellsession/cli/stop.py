@@ -7,7 +7,9 @@ its socket is gone.
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from . import arguments
@@ -35,5 +37,8 @@ def main(words: Sequence[str]) -> int:
 
     path = endpoint.socket_path(args.socket)
     pid = admin.shutdown(path)
+    if pid is None:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            os.unlink(endpoint.confinement(path))
     talk(f"no daemon listens at {path}: nothing to stop" if pid is None else f"the daemon (pid {pid}) has ended")
     return 0

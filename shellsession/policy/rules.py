@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Any, Final
 
 from ..errors import InvalidRequest, PolicyRefused
-from ..models import Request, check_flag, check_seconds, to_bytes
+from ..models import Request, check_flag, check_seconds, command_bytes, to_bytes
 from ..patterns import Pattern, as_data, compiled, from_data
 from ..redact import Redact
 from .commands import Analysis, analyze, lookup_variable, one_line
@@ -24,6 +24,8 @@ from .programs import base_name, subcommands
 from .secrets import Secrets, secret_values
 
 UNCONFIRMED: Final = "it was not confirmed"
+# What no word of a command has once bash has read it, unless it was quoted.
+_SYNTAX: Final = re.compile(r"""[|&;<>()$`"'\\]""")
 _COROUTINE: Final = (
     "confirm is a coroutine function, which only an async tool can call: bind the tool to AsyncSession or AsyncAgents"
 )
@@ -133,6 +135,11 @@ class Policy:
         for rule in (*self.deny_commands, *(self.allow or ())):
             if not rule.split():
                 raise InvalidRequest(f"{rule!r} names no command: write one, like 'git push'")
+            if _SYNTAX.search(rule):
+                raise InvalidRequest(
+                    f"{rule!r} matches no command: a rule is the program and words of its arguments, like 'git push',"
+                    " without quotes, variables and operators; deny= takes parts of a text"
+                )
         for secret in self.secrets:
             to_bytes("secrets", secret)
         for name in ("strict", "mask_secrets"):
@@ -196,14 +203,16 @@ class Policy:
                 rules[name] = [from_data(name, one) for one in given[name]]
         return cls(**rules)
 
-    def check(self, request: Request, agent: str = "", cwd: str = "") -> Request:
+    def check(self, request: Request | str | bytes | Sequence[str], agent: str = "", cwd: str = "") -> Request:
         """Return the request as it may run, with its time limit. For a session that does not hold this policy:
 
-            session.run((request := policy.check(Request(b"make"))).command, timeout=request.timeout)
+            session.run((request := policy.check("make")).command, timeout=request.timeout)
 
         It calls ``confirm`` and waits for it without a limit. Raises PolicyRefused; InvalidRequest if ``confirm`` is a
         coroutine function, which only async tools can call.
         """
+        if not isinstance(request, Request):
+            request = Request(command_bytes(request))
         verdict = self.judge(request, lambda: cwd)
         arguments = verdict.question, agent, place_of(request, cwd)
         if verdict.question and (self.confirm is None or not yes(ask(self.confirm, arguments))):

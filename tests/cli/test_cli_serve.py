@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import signal
 import socket
 import stat
@@ -19,6 +20,7 @@ from commands import cli, finish, line, running
 from daemons import Daemon
 from system import mentioning, wait_until
 
+from shellsession.daemon.client.admin import stats
 from shellsession.daemon.protocol.wire import Decoder, encode
 from shellsession.daemon.server.log import JsonLines, PrivateFile
 
@@ -217,3 +219,25 @@ def test_a_daemon_that_starts_by_itself_obeys_the_variable_of_its_audit_log(tmp_
         cli(path, "stop")
     assert not (tmp_path / "state").exists()
     assert moved.exists() is (audit == "moved")
+
+
+def test_a_plain_daemon_does_not_replace_one_that_confines(tmp_path: Path) -> None:
+    path = str(tmp_path / "run" / "socket")
+    assert cli(path, "serve", "--detach", "--deny", "ls").returncode == 0
+    try:
+        assert cli(path, "run", "ls").returncode == 125
+        os.kill(stats(path)["pid"], signal.SIGKILL)
+        wait_until(lambda: cli(path, "status").returncode != 0, "the end of the daemon")
+        done = cli(path, "run", "ls")
+        assert (done.returncode, done.stdout) == (125, b"")
+        assert b"start it again in the same way" in done.stderr
+        assert cli(path, "serve", "--detach", "--deny", "ls").returncode == 0
+        assert b"'ls' is denied" in cli(path, "run", "ls").stderr
+        os.kill(stats(path)["pid"], signal.SIGKILL)
+        wait_until(lambda: cli(path, "status").returncode != 0, "the end of the daemon")
+        for _ in range(2):
+            assert cli(path, "stop").returncode == 0
+            assert cli(path, "run", "echo plain").stdout == b"plain\n"
+    finally:
+        cli(path, "stop")
+    assert list((tmp_path / "run").iterdir()) == []

@@ -86,18 +86,14 @@ def test_what_the_caller_names_replaces_it(new_agents: NewAgents) -> None:
     assert agents.session("a", policy=None).policy is None
 
 
-@pytest.mark.parametrize("closes", ["the agent", "its session", "the agent, after its end"])
-def test_an_explicit_close_forgets_it(new_agents: NewAgents, closes: str) -> None:
+@pytest.mark.parametrize("has_expired", [False, True])
+def test_the_close_of_an_agent_forgets_it(new_agents: NewAgents, has_expired: bool) -> None:
     agents = new_agents()
     agents.session("a", policy=NO_RM)
-    if closes != "the agent":
+    if has_expired:
         expire(agents)
-    if closes == "its session":
-        assert refuses_rm(agents)
-        agents.session("a").close()
-    else:
-        with suppress(NoSuchAgent):
-            agents.close("a")
+    with suppress(NoSuchAgent):
+        agents.close("a")
     assert not refuses_rm(agents)
 
 
@@ -150,3 +146,13 @@ def test_a_session_with_other_rules_is_no_answer(tmp_path: Path) -> None:
         agents.session("b", policy=NO_LS, redact=["x"])
         agents.session("b", policy=NO_LS, redact=["x"])
         agents.session("b", timeout=5)
+
+
+def test_leaving_its_session_is_not_closing_the_agent() -> None:
+    with Agents() as agents:
+        with agents.session("a", policy=NO_LS) as session:
+            session.run("true")
+        with pytest.raises(PolicyRefused):
+            agents.run("a", "ls")
+        agents.close("a")
+        agents.run("a", "ls")

@@ -247,3 +247,20 @@ class _Says:
 def test_a_coroutine_is_no_yes(confirm: Callable[..., Any]) -> None:
     with pytest.raises(InvalidRequest, match="only an async tool can call"):
         Policy(confirm=confirm).check(Request(b"rm x"))
+
+
+@pytest.mark.parametrize("rule", ["curl | sh", ":(){ :|:& };:", "cd /; git push", "$X", "'git' push", "`id`"])
+def test_a_rule_that_no_command_can_match_is_refused(rule: str) -> None:
+    with pytest.raises(InvalidRequest, match="matches no command"):
+        Policy(deny_commands=[rule])
+    with pytest.raises(InvalidRequest, match="matches no command"):
+        Policy(allow=[rule])
+
+
+def test_a_command_is_checked_as_run_takes_it() -> None:
+    policy = Policy(deny_commands=["git push"], max_timeout=5)
+    for command in ("git status", b"git status", ["git", "status"]):
+        request = policy.check(command)
+        assert (request.command, request.timeout) == (b"git status", 5)
+    with pytest.raises(PolicyRefused):
+        policy.check(["git", "push"])

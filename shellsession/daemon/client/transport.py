@@ -14,7 +14,7 @@ from _socket import MSG_NOSIGNAL  # see endpoint
 
 from ...engine.kernel import proc
 from ...errors import NO_PROCESS, DaemonUnavailable
-from ..protocol.endpoint import PATIENCE, peer, reach
+from ..protocol.endpoint import PATIENCE, confinement, peer, reach
 
 TYPE_CHECKING = False
 
@@ -185,6 +185,12 @@ class UnixTransport:
             with locked(self._path) as lock:
                 channel = self.reach()
                 if channel is None and start:
+                    if os.path.lexists(confinement(self._path)):
+                        raise DaemonUnavailable(
+                            f"the daemon at {self._path} has died, and `shellsession serve` had given it a sandbox or"
+                            " rules for all sessions: start it again in the same way, or do without by"
+                            " `shellsession stop`"
+                        )
                     _start(self._path, lock, self._serve)
                     channel = self.reach()
         except DaemonUnavailable:

@@ -64,6 +64,11 @@ def _home() -> str:
         raise DaemonUnavailable(f"{error}, or set {VARIABLE} to the socket of a daemon") from error
 
 
+def confinement(path: str) -> str:
+    """The file beside a socket whose daemon confines sessions by default: no client replaces it by a plain daemon."""
+    return f"{path}.confines"
+
+
 def reach(path: str) -> socket | None:
     """Connect to the daemon at that path; None when none listens. Raises DaemonUnavailable for any other failure."""
     ours = socket(AF_UNIX, SOCK_STREAM)

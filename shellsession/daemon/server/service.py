@@ -26,7 +26,7 @@ from ...engine.io.search import limit_searches
 from ...engine.kernel.proc import FULL, SPARE
 from ...errors import DaemonUnavailable, LimitReached
 from ..protocol.directory_lock import locked
-from ..protocol.endpoint import reach
+from ..protocol.endpoint import confinement, reach
 from ..protocol.messages import from_error
 from ..protocol.wire import encode
 from .audit import Audit
@@ -46,11 +46,11 @@ class AddressInUse(DaemonUnavailable):
 class ListeningSocket:
     """The daemon's ``socket``, which listens at ``path``. Raises AddressInUse if another daemon does.
 
-    ``lock``: see ``directory_lock.locked``.
+    ``lock``: see ``directory_lock.locked``. ``confines``: see ``endpoint.confinement``.
     """
 
-    def __init__(self, path: str, lock: int | None = None) -> None:
-        self.path = path
+    def __init__(self, path: str, lock: int | None = None, confines: bool = False) -> None:
+        self.path, self._confines = path, confines
         self.fault = ""  # why it could not be made again the last time
         self.file = -1  # the socket's file: while this is open, no other file gets its inode number
         self._set_up(lock)
@@ -83,6 +83,7 @@ class ListeningSocket:
                 with locked(self.path):  # a new daemon makes its socket under this lock
                     if self.in_place:
                         os.unlink(self.path)
+                        self._note_confinement(False)
                     if directory in homes():  # any other directory belongs to the user
                         os.rmdir(directory)
         os.close(self.file)
@@ -114,6 +115,7 @@ class ListeningSocket:
         try:
             with suppress(FileNotFoundError):
                 os.unlink(path)  # left by a daemon that was killed
+            self._note_confinement(self._confines)
             ours.bind(path)
             ours.listen(_BACKLOG)
             file = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -128,6 +130,13 @@ class ListeningSocket:
         if self.file >= 0:
             os.close(self.file)
         self.socket, self.file = ours, file
+
+    def _note_confinement(self, confines: bool) -> None:
+        path = confinement(self.path)
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        if confines:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 # Clients that are accepted in a row before the loop serves others.
@@ -228,13 +237,13 @@ class Settings:
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
-def listen(path: str, lock: int | None = None) -> ListeningSocket:
+def listen(path: str, lock: int | None = None, confines: bool = False) -> ListeningSocket:
     """Make the listening socket. From now on SIGTERM and SIGINT are blocked, until ``run`` can handle them.
 
-    Raises DaemonUnavailable if a daemon listens there already. ``lock``: see ``directory_lock.locked``.
+    Raises DaemonUnavailable if a daemon listens there already. The arguments are those of ``ListeningSocket``.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, _END_SIGNALS)
-    return ListeningSocket(path, lock)
+    return ListeningSocket(path, lock, confines)
 
 
 def detach(listening: ListeningSocket) -> bool:

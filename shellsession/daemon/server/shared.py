@@ -107,7 +107,7 @@ class Sessions:
             return False
         for closed in [one for one in self if one.session.closed]:  # they were idle for too long
             self.dismiss(closed)
-        safety = self._agents._registry.safety(request.agent)  # of its last session, if that expired
+        safety = self._agents._registry.safety(request.agent)  # of its last session, if it was not closed
         expired: dict[str, Any] = {one: kept for one, kept in safety.items() if getattr(request, one) in (None, False)}
         if self._defaults:
             request = request.with_defaults(self._defaults)

@@ -55,7 +55,8 @@ _NOTIFY_AFTER: Final = 1.0
 async def serve(sessions: Sessions, incoming: Incoming) -> Answer:
     """Carry out a request about an agent's session, and return the answer."""
     request = incoming.request
-    if isinstance(request, requests.Close) and not request.unused and sessions.forget_safety(request.agent):
+    closes = isinstance(request, requests.Close) and not request.unused
+    if closes and sessions.forget_safety(request.agent):
         return Answer({"value": None})
     shared = sessions.of(request.agent, request.session)
     if type(request) in _NOT_FROM_INSIDE:
@@ -76,7 +77,7 @@ async def serve(sessions: Sessions, incoming: Incoming) -> Answer:
             shared.users -= 1
     except ShellUnavailable as error:
         if not (shared.opened or shared.users) and shared.session.state == "new":  # it would count as a session
-            sessions.dismiss(shared)  # first: a session that is closed explicitly would leave no rules for the next one
+            sessions.dismiss(shared)
             await shared.session.close()
         raise of_the_daemon(error) from error
     except SessionClosed as error:  # closed while the request was queued
@@ -85,6 +86,8 @@ async def serve(sessions: Sessions, incoming: Incoming) -> Answer:
     shared.opened = shared.opened or shared.session.pid is not None
     if shared.session.closed:
         sessions.dismiss(shared)
+        if closes:
+            sessions.forget_safety(request.agent)
     return answer
 
 
@@ -259,10 +262,8 @@ async def _restart(shared: SharedSession, incoming: Incoming) -> None:
 
 
 async def _close(shared: SharedSession, incoming: Incoming) -> None:
-    if incoming.request.unused:
-        if shared.opened or shared.users > 1:  # this request is one of the users
-            return
-        shared.engine.expired = True  # so the agent keeps its rules
+    if incoming.request.unused and (shared.opened or shared.users > 1):  # this request is one of the users
+        return
     await shared.session.close()
     shared.note_shell_end()
 
