@@ -232,7 +232,8 @@ class Registry(Generic[S]):
                 return
             self._drop_closed(key)
             if self._entries.pop(key, None) is not None:
-                self._keep_safety(key, entry.safety, entry.agent)
+                keep = self._keep_wanted if session._engine.last is None else self._keep_safety
+                keep(key, entry.safety, entry.agent)
 
     def clear(self) -> list[S]:
         """Remove and return all sessions, and make no more."""

@@ -37,7 +37,7 @@ def main(words: Sequence[str]) -> int:
 
     path = endpoint.socket_path(args.socket)
     pid = admin.shutdown(path)
-    if pid is None:
+    if endpoint.reach(path) is None:  # else another daemon has started
         with suppress(FileNotFoundError, NotADirectoryError):
             os.unlink(endpoint.confinement(path))
     talk(f"no daemon listens at {path}: nothing to stop" if pid is None else f"the daemon (pid {pid}) has ended")

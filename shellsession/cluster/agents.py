@@ -29,7 +29,7 @@ from ..daemon.protocol.endpoint import PATIENCE
 from ..errors import DaemonUnavailable, InvalidRequest, NoSuchAgent, SessionClosed, ShellSessionError
 from ..extras import missing
 from ..models import Result, check_seconds
-from ..options import SessionOptions
+from ..options import SAFETY, SessionOptions
 from ..signatures import Command, RunOptions, refuse_unknown
 
 try:
@@ -283,7 +283,9 @@ class _RayAgents(Generic[S]):
             session = self._sessions.get(agent)
             if session is None or session.closed:
                 check_elsewhere(options)
-                fields = {**self._opening, **opening(inherited={}, **options)} if options else self._opening
+                # What confined its last session, which may have been on another node.
+                kept = {} if session is None else {k: v for k, v in session._opening.items() if k in SAFETY}
+                fields = {**self._opening, **kept, **(opening(inherited={}, **options) if options else {})}
                 transport = _AgentTransport(self._cluster, agent)
                 session = self._sessions[agent] = self._kind(agent, transport, True, fields, transport)
             return session

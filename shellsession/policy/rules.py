@@ -24,8 +24,9 @@ from .programs import base_name, subcommands
 from .secrets import Secrets, secret_values
 
 UNCONFIRMED: Final = "it was not confirmed"
-# What no word of a command has once bash has read it, unless it was quoted.
+# What the name of a program does not have, and what stands between two commands.
 _SYNTAX: Final = re.compile(r"""[|&;<>()$`"'\\]""")
+_OPERATORS: Final = frozenset(("|", "|&", "||", "&&"))
 _COROUTINE: Final = (
     "confirm is a coroutine function, which only an async tool can call: bind the tool to AsyncSession or AsyncAgents"
 )
@@ -135,10 +136,11 @@ class Policy:
         for rule in (*self.deny_commands, *(self.allow or ())):
             if not rule.split():
                 raise InvalidRequest(f"{rule!r} names no command: write one, like 'git push'")
-            if _SYNTAX.search(rule):
+            program, *words = rule.split()
+            if _SYNTAX.search(program) or not _OPERATORS.isdisjoint(words):
                 raise InvalidRequest(
-                    f"{rule!r} matches no command: a rule is the program and words of its arguments, like 'git push',"
-                    " without quotes, variables and operators; deny= takes parts of a text"
+                    f"{rule!r} matches no command: a rule is one program and words of its arguments, like 'git push';"
+                    " deny= takes parts of a text"
                 )
         for secret in self.secrets:
             to_bytes("secrets", secret)
@@ -206,7 +208,7 @@ class Policy:
     def check(self, request: Request | str | bytes | Sequence[str], agent: str = "", cwd: str = "") -> Request:
         """Return the request as it may run, with its time limit. For a session that does not hold this policy:
 
-            session.run((request := policy.check("make")).command, timeout=request.timeout)
+            session.run(policy.check("make").command)
 
         It calls ``confirm`` and waits for it without a limit. Raises PolicyRefused; InvalidRequest if ``confirm`` is a
         coroutine function, which only async tools can call.

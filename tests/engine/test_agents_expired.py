@@ -156,3 +156,14 @@ def test_leaving_its_session_is_not_closing_the_agent() -> None:
             agents.run("a", "ls")
         agents.close("a")
         agents.run("a", "ls")
+
+
+def test_a_session_that_never_started_replaces_no_rules() -> None:
+    with Agents() as agents:
+        with agents.session("a", policy=NO_LS) as session:
+            session.run("true")
+        agents.session("a", policy=None, bash="/no/such/bash")
+        with pytest.raises(ShellUnavailable):
+            agents.run("a", "true")
+        with pytest.raises(PolicyRefused):
+            agents.run("a", "ls")

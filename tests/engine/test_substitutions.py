@@ -9,7 +9,7 @@ import pytest
 from bashes import SUBSTITUTION_HEEDS_INTERRUPT
 from system import unique_seconds
 
-from shellsession import Session
+from shellsession import Result, Session
 from shellsession.engine.verbs.substitutions import LEFT_RUNNING
 
 Make = Callable[..., Session]
@@ -93,6 +93,12 @@ def test_isolated_it_is_handed_back_and_waited_for(new_session: Make) -> None:
         result = sh.run(f"echo x > >({reader}; cat)", isolated=True, timeout=0.05, on_timeout="yield")
         assert result.runs_on
         assert sh.wait(None).stdout == "x\n"
+
+
+def test_a_stream_leaves_it_running_at_the_limit(new_session: Make) -> None:
+    *_, last = new_session().stream("echo x > >(sleep 1000; cat)", timeout=0.3)
+    assert isinstance(last, Result)
+    assert (last.outcome, last.reason) == ("exited", LEFT_RUNNING)
 
 
 @TOLD_APART

@@ -249,12 +249,17 @@ def test_a_coroutine_is_no_yes(confirm: Callable[..., Any]) -> None:
         Policy(confirm=confirm).check(Request(b"rm x"))
 
 
-@pytest.mark.parametrize("rule", ["curl | sh", ":(){ :|:& };:", "cd /; git push", "$X", "'git' push", "`id`"])
+@pytest.mark.parametrize("rule", ["curl | sh", ":(){ :|:& };:", "$X", "'git' push", "`id`"])
 def test_a_rule_that_no_command_can_match_is_refused(rule: str) -> None:
     with pytest.raises(InvalidRequest, match="matches no command"):
         Policy(deny_commands=[rule])
     with pytest.raises(InvalidRequest, match="matches no command"):
         Policy(allow=[rule])
+
+
+def test_a_rule_may_name_what_a_quoted_word_has() -> None:
+    with pytest.raises(PolicyRefused):
+        Policy(deny_commands=["curl *?a=*&b=*"]).check("curl 'http://host/?a=1&b=2'")
 
 
 def test_a_command_is_checked_as_run_takes_it() -> None:

@@ -187,9 +187,9 @@ class UnixTransport:
                 if channel is None and start:
                     if os.path.lexists(confinement(self._path)):
                         raise DaemonUnavailable(
-                            f"the daemon at {self._path} has died, and `shellsession serve` had given it a sandbox or"
-                            " rules for all sessions: start it again in the same way, or do without by"
-                            " `shellsession stop`"
+                            f"the daemon at {self._path} was killed. It had a sandbox or rules for all sessions: start"
+                            " it again with the same options of `shellsession serve`, or allow a plain one with"
+                            f" `shellsession stop --socket {self._path}`"
                         )
                     _start(self._path, lock, self._serve)
                     channel = self.reach()

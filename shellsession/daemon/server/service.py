@@ -74,8 +74,11 @@ class ListeningSocket:
         """
         return self._set_up(None)
 
-    def close(self) -> None:
-        """Stop listening, and remove the file, and the directory of this user's hosts if that is empty."""
+    def close(self, was_ended: bool = True) -> None:
+        """Stop listening, and remove the file, and the directory of this user's hosts if that is empty.
+
+        ``was_ended``: the daemon ends as it was told to. After a fault, no plain daemon may replace it.
+        """
         self.socket.close()
         directory = os.path.dirname(self.path)
         with suppress(OSError, DaemonUnavailable):
@@ -83,7 +86,8 @@ class ListeningSocket:
                 with locked(self.path):  # a new daemon makes its socket under this lock
                     if self.in_place:
                         os.unlink(self.path)
-                        self._note_confinement(False)
+                        if was_ended:
+                            self._note_confinement(False)
                     if directory in homes():  # any other directory belongs to the user
                         os.rmdir(directory)
         os.close(self.file)
@@ -131,12 +135,19 @@ class ListeningSocket:
             os.close(self.file)
         self.socket, self.file = ours, file
 
+    def keep_confinement(self) -> None:
+        """Make the file of ``endpoint.confinement`` again after somebody removed it."""
+        if self._confines and self.in_place:
+            with suppress(OSError):
+                self._note_confinement(True)
+
     def _note_confinement(self, confines: bool) -> None:
         path = confinement(self.path)
-        with suppress(FileNotFoundError):
-            os.unlink(path)
         if confines:
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        else:
+            with suppress(FileNotFoundError):
+                os.unlink(path)
 
 
 # Clients that are accepted in a row before the loop serves others.
@@ -274,10 +285,12 @@ def run(settings: Settings, listening: ListeningSocket) -> None:
     """Serve clients until a signal or a client ends the daemon."""
     raise_descriptors()
     audit = Audit(settings.audit) if settings.audit else None
+    was_ended = False
     try:
         asyncio.run(_serve(settings, listening, audit))
+        was_ended = True
     finally:
-        listening.close()
+        listening.close(was_ended)
         if audit is not None:
             audit.close()
 
@@ -300,6 +313,7 @@ async def _serve(settings: Settings, listening: ListeningSocket, audit: Audit | 
         server.begin_lease(settings.lease)
     while not await _is_stopped(server):
         server.check_lease()  # its timer is late if the machine was suspended
+        listening.keep_confinement()
         if not listening.in_place:
             acceptor = await _reopen(listening, acceptor, server)
     if not server.lease_is_over:

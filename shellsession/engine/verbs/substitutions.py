@@ -41,8 +41,8 @@ def wait_for_end(shell: Shell, call: Call, until: float | None) -> Steps[What]:
         patience = _patience(shell, call)
         end = call.marked_at + patience
         if patience != math.inf:  # at its time limit the command ends well, and what holds its streams is left running
-            limit = None if call.delivery.handed_back else call.until  # that of a command handed back has passed
-            end = min(end, call.idle_at, math.inf if limit is None else limit)
+            limit = math.inf if call.until is None or until != call.until else call.until  # a wait has its own
+            end = min(end, call.idle_at, limit)
         if now >= end and not call.paused:
             call.reason = call.reason or (LEFT_RUNNING if patience else "")
             return MARK
