@@ -100,7 +100,7 @@ class Registry(Generic[S]):
         self._entries: dict[str | int, Entry[S]] = {}
         # Agents whose sessions expired, and where that is to be reported; with a weak reference if one is an object.
         self._lost: dict[tuple[str | int, _Report], weakref.ref[object] | None] = {}
-        # The safety of agents without a session that were not closed: the next session of each is as safe.
+        # For agents that have no session and were not closed: the safety of the next one.
         self._safety: dict[str | int, tuple[SessionOptions, weakref.ref[object] | None]] = {}
         _registries.add(self)
 
@@ -122,7 +122,7 @@ class Registry(Generic[S]):
             return None if entry is None or entry.session.closed else entry.session
 
     def take(self, agent: object, options: SessionOptions, make: Callable[[SessionOptions], S]) -> S:
-        """The agent's session, made now if it has none. Raises TooManySessions and SessionClosed.
+        """The agent's session, made now if it has none. Raises AlreadyOpen, TooManySessions and SessionClosed.
 
         ``options``: those that the caller names. ``make`` gets them with what ``safety`` returns for the agent.
         """
@@ -148,7 +148,7 @@ class Registry(Generic[S]):
     def safety(self, agent: object) -> SessionOptions:
         """The sandbox, the policy and the redaction that the agent's next session has unless its caller names others.
 
-        They were named for the last one, and the agent was not closed since.
+        Those of the last session, unless the agent was closed since.
         """
         key = _key(agent)
         with self.lock:
@@ -168,7 +168,7 @@ class Registry(Generic[S]):
         self._keep_safety(key, {**safety, **named}, agent)
 
     def forget_safety(self, agent: object) -> bool:
-        """Forget the safety of an agent that is closed. True if any was kept, for a next session."""
+        """Forget the safety of an agent that is closed. True if any was kept."""
         with self.lock:
             self._drop_closed(_key(agent))
             return self._safety.pop(_key(agent), None) is not None
@@ -333,7 +333,7 @@ def _refuse_others(agent: object, options: SessionOptions, session: Base) -> Non
             wanted = redaction(wanted or False)
         if wanted not in (None, False, getattr(made, name)):
             raise AlreadyOpen(
-                f"agent {_name(agent)!r} already has a session with another {name}: close it first, or name no {name}"
+                f"agent {_name(agent)!r} has a session without this {name} already: close it, or leave out {name}="
             )
 
 
@@ -366,10 +366,10 @@ class _Agents(Generic[S]):
         """The agent's session, made now if it has none. Its bash starts at the first command.
 
         ``agent``: a name (str), or any object that allows weak references; when the object is collected, its session is
-        closed. ``options`` (those of Session) apply only when the session is made. AlreadyOpen is raised if they name
-        another sandbox, policy or redaction than that of a session that is there. If the last session has ended and the
-        agent was not closed, the next one has its ``sandbox``, ``policy`` and ``redact`` unless ``options`` name
-        others. Raises TooManySessions, and SessionClosed after ``close()``.
+        closed. ``options`` (those of Session) apply only when the session is made. Until the
+        agent is closed, each next session has the ``sandbox``, ``policy`` and ``redact`` of the last, unless
+        ``options`` name others. Raises AlreadyOpen if ``options`` name others than those of the open session,
+        TooManySessions, and SessionClosed after ``close()``.
         """
         if options:
             refuse_unknown(f"{type(self).__name__}.session", options, SessionOptions.__annotations__)

@@ -47,7 +47,7 @@ class Options(Record, unshown=("env", "extra_env")):
     umask: int | None = None  # of the client that opened it; None: the host's
 
 
-# The options that confine an agent or protect secrets. They apply until its session is closed explicitly.
+# The options that confine an agent or protect secrets. They apply until the agent is closed.
 SAFETY: Final = ("sandbox", "policy", "redact")
 _DEFAULTS: Final = ("timeout", "on_timeout", "tty", "idle_timeout", "stdin", "merge_stderr")
 

@@ -131,10 +131,11 @@ def _defaults(args: argparse.Namespace) -> dict[str, Any]:
         raise InvalidRequest(f"-C {cwd!r} is not a directory")
     if (sandbox := options.get("sandbox")) is not None:
         write, hide = sandbox.paths
-        flag_of = dict.fromkeys(write, "--write") | dict.fromkeys(() if sandbox.missing_ok else hide, "--hide")
-        for path, flag in flag_of.items():
-            if not os.path.exists(os.path.expanduser(path)):
-                raise InvalidRequest(f"{flag}: {path!r} does not exist: make it first, or leave it out")
+        checks = ("--write", write, "leave it out"), ("--hide", () if sandbox.missing_ok else hide, "add --missing-ok")
+        for flag, paths, otherwise in checks:
+            for path in paths:
+                if not os.path.exists(os.path.expanduser(path)):
+                    raise InvalidRequest(f"{flag}: {path!r} does not exist: make it first, or {otherwise}")
     from ..daemon.client.remote import opening  # the daemon itself does not need it
 
     fields = opening(**options)

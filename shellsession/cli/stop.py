@@ -39,6 +39,6 @@ def main(words: Sequence[str]) -> int:
     pid = admin.shutdown(path)
     if endpoint.reach(path) is None:  # else another daemon has started
         with suppress(FileNotFoundError, NotADirectoryError):
-            os.unlink(endpoint.confinement(path))
+            os.unlink(endpoint.confined_marker(path))
     talk(f"no daemon listens at {path}: nothing to stop" if pid is None else f"the daemon (pid {pid}) has ended")
     return 0

@@ -223,10 +223,10 @@ class _RayAgents(Generic[S]):
         (default: every node with a CPU). ``name``: drivers that use the same name share the agents. ``lifetime``: "job"
         ends all sessions with the first of these drivers, when it ends or drops its RayAgents; "detached" keeps them
         until ``close()``. ``lease``: seconds after which a node that is cut off ends its sessions; its agents are
-        placed anew after that. ``patience``: seconds that a node has to answer this driver, which asks after 5 s of
-        silence, twice; then its running commands raise OutcomeUnknown.
+        placed anew after that. ``patience``: seconds to wait for an answer from a node that has been silent for
+        5 s. After a second failed attempt, its running commands raise OutcomeUnknown.
 
-        All of these but ``patience`` are those of the first driver. Raises InvalidRequest.
+        The options about the cluster, except ``patience``, are those of the first driver. Raises InvalidRequest.
         """
         own = ("max_sessions", "idle_ttl", "per_node", "resources", "lifetime", "name", "lease", "patience")
         refuse_unknown(type(self).__name__, session_options, (*own, *SessionOptions.__annotations__))
@@ -283,9 +283,11 @@ class _RayAgents(Generic[S]):
             session = self._sessions.get(agent)
             if session is None or session.closed:
                 check_elsewhere(options)
-                # What confined its last session, which may have been on another node.
-                kept = {} if session is None else {k: v for k, v in session._opening.items() if k in SAFETY}
-                fields = {**self._opening, **kept, **(opening(inherited={}, **options) if options else {})}
+                # The last session may have been on another node, which alone remembers this.
+                last: dict[str, Any] = {} if session is None else session._opening
+                fields = {**self._opening, **{name: last[name] for name in SAFETY if name in last}}
+                if options:
+                    fields |= opening(inherited={}, **options)
                 transport = _AgentTransport(self._cluster, agent)
                 session = self._sessions[agent] = self._kind(agent, transport, True, fields, transport)
             return session

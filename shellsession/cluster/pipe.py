@@ -109,7 +109,8 @@ class NodeTransport(PipeTransport):
         self.is_lost = False
         self.pool = Pool(_CONNECTIONS)
         weakref.finalize(self, self.pool.close)
-        super().__init__(f"node {address} ({name[:8]})", relay._actor_id, self._pipe, patience)
+        self.patience = patience
+        super().__init__(f"node {address} ({name[:8]})", (relay._actor_id, patience), self._pipe)
 
     def _pipe(self) -> RelayPipe:
         if self.is_lost:

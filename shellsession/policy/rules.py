@@ -24,7 +24,7 @@ from .programs import base_name, subcommands
 from .secrets import Secrets, secret_values
 
 UNCONFIRMED: Final = "it was not confirmed"
-# What the name of a program does not have, and what stands between two commands.
+# Characters that no program's name contains, and words that separate two commands.
 _SYNTAX: Final = re.compile(r"""[|&;<>()$`"'\\]""")
 _OPERATORS: Final = frozenset(("|", "|&", "||", "&&"))
 _COROUTINE: Final = (
@@ -140,7 +140,7 @@ class Policy:
             if _SYNTAX.search(program) or not _OPERATORS.isdisjoint(words):
                 raise InvalidRequest(
                     f"{rule!r} matches no command: a rule is one program and words of its arguments, like 'git push';"
-                    " deny= takes parts of a text"
+                    " use deny= to match text"
                 )
         for secret in self.secrets:
             to_bytes("secrets", secret)

@@ -21,7 +21,7 @@ from daemons import Daemon
 from system import mentioning, wait_until
 
 from shellsession.daemon.client.admin import stats
-from shellsession.daemon.protocol.endpoint import confinement
+from shellsession.daemon.protocol.endpoint import confined_marker
 from shellsession.daemon.protocol.wire import Decoder, encode
 from shellsession.daemon.server.log import JsonLines, PrivateFile
 
@@ -227,8 +227,8 @@ def test_a_plain_daemon_does_not_replace_one_that_confines(tmp_path: Path) -> No
     assert cli(path, "serve", "--detach", "--deny", "ls").returncode == 0
     try:
         assert cli(path, "run", "ls").returncode == 125
-        Path(confinement(path)).unlink()
-        wait_until(lambda: Path(confinement(path)).exists(), "the file again")
+        Path(confined_marker(path)).unlink()
+        wait_until(lambda: Path(confined_marker(path)).exists(), "the file again")
         os.kill(stats(path)["pid"], signal.SIGKILL)
         wait_until(lambda: cli(path, "status").returncode != 0, "the end of the daemon")
         done = cli(path, "run", "ls")

@@ -174,7 +174,7 @@ def test_a_pipe_that_breaks_costs_nothing(there: Connect, gate: Gate, place: Pat
 
 def test_a_hung_bridge_is_replaced(there: Connect, gate: Gate, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "_QUIET", 0.1)
-    monkeypatch.setattr(client, "_patience", 0.5)
+    monkeypatch.setattr(client.PipeTransport, "patience", 0.5)
     session = there(cwd=str(place))
     with ThreadPoolExecutor(1) as threads:
         result = threads.submit(session.run, gate.text)
@@ -197,7 +197,8 @@ def test_a_hung_bridge_is_replaced(there: Connect, gate: Gate, place: Path, monk
 def test_a_machine_that_hangs_leaves_the_outcome_unknown(
     there: Connect, gate: Gate, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"_QUIET": 0.1, "_patience": 0.5, "_GREETING": 2.0, "_REOPEN": 0.5}.items():
+    monkeypatch.setattr(client.PipeTransport, "patience", 0.5)
+    for name, value in {"_QUIET": 0.1, "_GREETING": 2.0, "_REOPEN": 0.5}.items():
         monkeypatch.setattr(client, name, value)
     hung = place / "hung"
     via = ("sh", "-c", f'test -e {hung} && exec sleep 60; exec "$@"', "-")
@@ -216,7 +217,7 @@ def test_a_machine_that_hangs_leaves_the_outcome_unknown(
 def test_a_living_daemon_keeps_a_quiet_pipe(there: Connect, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A command that prints nothing for longer than the daemon may be silent."""
     monkeypatch.setattr(client, "_QUIET", 0.05)
-    monkeypatch.setattr(client, "_patience", 0.3)
+    monkeypatch.setattr(client.PipeTransport, "patience", 0.3)
     session = there()
     session.run("true")
     before = bridges()
@@ -226,7 +227,7 @@ def test_a_living_daemon_keeps_a_quiet_pipe(there: Connect, place: Path, monkeyp
 
 def test_a_stopped_daemon_is_noticed(there: Connect, daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "_QUIET", 0.05)
-    monkeypatch.setattr(client, "_patience", 0.3)
+    monkeypatch.setattr(client.PipeTransport, "patience", 0.3)
     session = there()
     session.run("true")
     (before,) = bridges()
@@ -240,7 +241,7 @@ def test_a_daemon_that_stays_stopped_leaves_the_outcome_unknown(
     there: Connect, daemon: Daemon, gate: Gate, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "_QUIET", 0.1)
-    monkeypatch.setattr(client, "_patience", 0.5)
+    monkeypatch.setattr(client.PipeTransport, "patience", 0.5)
     session = there(cwd=str(place))
     with ThreadPoolExecutor(1) as threads:
         result = threads.submit(session.run, gate.text)
@@ -547,6 +548,7 @@ def test_over_a_real_ssh(daemon: Daemon, ssh: tuple[list[str], int], gate: Gate)
 def test_an_sshd_that_stops_leaves_the_outcome_unknown(
     daemon: Daemon, ssh: tuple[list[str], int], gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(client.PipeTransport, "patience", 3.0)
     session = connect("stops", daemon.socket, via=ssh[0], remote=PROGRAM)
     with closing(session), ThreadPoolExecutor(1) as threads:
         result = threads.submit(session.run, gate.text)
@@ -554,7 +556,7 @@ def test_an_sshd_that_stops_leaves_the_outcome_unknown(
         with ExitStack() as all_stopped, monkeypatch.context() as patch:
             for pid in (ssh[1], *descendants(ssh[1])):
                 all_stopped.enter_context(stopped(pid))
-            for name, value in {"_QUIET": 0.1, "_patience": 0.5, "_REOPEN": 1.0}.items():
+            for name, value in {"_QUIET": 0.1, "_REOPEN": 1.0}.items():
                 patch.setattr(client, name, value)
             with pytest.raises(OutcomeUnknown):
                 result.result(2 * PATIENCE)

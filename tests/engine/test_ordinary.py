@@ -57,7 +57,7 @@ def both(texts: tuple[bytes, ...], place: Path, on_terminal: bool, monkeypatch: 
     ids=str,
 )
 def test_a_script(script: Script, on_terminal: bool, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a terminal or through pipes: `test_differential` runs each on the fast path in both, beside bash itself."""
+    """Each script runs on a terminal or through pipes, not both: `test_differential` covers both."""
     both(script.calls, place, on_terminal, monkeypatch)
 
 

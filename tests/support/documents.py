@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import pytest
 
 TOP: Final = Path(__file__).parent.parent.parent
-# The pages of the site, and with those of the checkout.
+# The pages of the site; then these and the checkout's.
 SITE: Final = tuple(str(path.relative_to(TOP)) for path in sorted((TOP / "docs").rglob("*.md")))
 PAGES: Final = (*SITE, "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "examples/README.md")
 _BLOCK: Final = re.compile(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shutil
 import subprocess
@@ -13,7 +12,6 @@ import pytest
 from documents import TOP
 
 _DIRECTORY: Final = TOP / "examples"
-_MODULES: Final = {"policy": "tree_sitter_bash"}  # what the extras have that the tests of the core may miss
 _COMMANDS: Final = {"bubblewrap": "bwrap"}
 _READY: Final = {"docker": "docker image inspect shellsession"}  # a program that needs more than to be installed
 _TYPED: Final = {"approve_commands.py": "n\ny\n"}
@@ -37,13 +35,7 @@ class Example(NamedTuple):
     def needs_cluster(self) -> bool:
         return self.extra == "ray"
 
-    @property
-    def needs_sdk(self) -> bool:
-        return bool(self.extra) and self.extra not in _MODULES and not self.needs_cluster
-
     def skip_if_it_cannot_run(self) -> None:
-        if self.extra in _MODULES and importlib.util.find_spec(_MODULES[self.extra]) is None:
-            pytest.skip(f"the extra {self.extra} is not installed")
         if self.program and shutil.which(_COMMANDS.get(self.program, self.program)) is None:
             pytest.skip(f"{self.program} is not installed")
         if (look := _READY.get(self.program)) and subprocess.run(

@@ -30,9 +30,8 @@ if TYPE_CHECKING:
 
 # How many seconds the bridge may take to greet. An ssh through several hosts takes a few.
 _GREETING: Final = 30.0
-# After so many seconds without a word from the daemon it is asked for one; then it has PATIENCE seconds.
+# After so many seconds without a word from the daemon it is asked for one.
 _QUIET: Final = 5.0
-_patience = PATIENCE
 # A bridge without connections ends after so many seconds: often the next session follows at once.
 _LINGER: Final = 1.0
 # A pipe that worked before is reopened for so many seconds.
@@ -306,17 +305,14 @@ class PipeTransport:
     """Connects to the daemon at the other end of a pipe. ``place`` names it.
 
     ``key``: transports with the same key share a bridge. ``start``: begins a pipe, and returns at once. Raises
-    DaemonUnavailable. ``patience``: the seconds that a silent daemon has to answer the question whether it is there.
+    DaemonUnavailable.
     """
 
     is_local = False
+    patience = PATIENCE  # seconds that a silent daemon has to answer a probe
 
-    def __init__(
-        self, place: str, key: Hashable, start: Callable[[], BridgePipe], patience: float | None = None
-    ) -> None:
-        self._place, self._start = place, start
-        self._patience = _patience if patience is None else patience
-        self._key = key, self._patience
+    def __init__(self, place: str, key: Hashable, start: Callable[[], BridgePipe]) -> None:
+        self._place, self._key, self._start = place, key, start
 
     def __str__(self) -> str:
         return self._place
@@ -343,7 +339,7 @@ class PipeTransport:
                 if time.monotonic() >= until:
                     raise bridge.failure or DaemonUnavailable(f"{self} ends again and again") from None
                 continue
-            return None if end is None else PipeChannel(end, str(self), self._patience)
+            return None if end is None else PipeChannel(end, str(self), self.patience)
 
     def _bridge(self) -> _Bridge:
         """A bridge that has greeted. Raises DaemonUnavailable, VersionMismatch.
@@ -357,7 +353,7 @@ class PipeTransport:
                 bridge = running.bridges.get(self._key)
                 if bridge is None or bridge.ended:
                     within = until - time.monotonic() if self._key in running.worked else _GREETING
-                    bridge = running.bridges[self._key] = _Bridge(self._start(), within, self._patience)
+                    bridge = running.bridges[self._key] = _Bridge(self._start(), within, self.patience)
             bridge.greeted.wait()
             if bridge.state:
                 running.worked.add(self._key)

@@ -14,7 +14,7 @@ from _socket import MSG_NOSIGNAL  # see endpoint
 
 from ...engine.kernel import proc
 from ...errors import NO_PROCESS, DaemonUnavailable
-from ..protocol.endpoint import PATIENCE, confinement, peer, reach
+from ..protocol.endpoint import PATIENCE, confined_marker, peer, reach
 
 TYPE_CHECKING = False
 
@@ -49,7 +49,7 @@ class Channel(Protocol):
     """One connection: an ordered stream of bytes in each direction. No call blocks. ``str`` names the peer."""
 
     spin: float  # for so many seconds it pays to poll for an answer before sleeping
-    patience: float  # the peer has so many seconds to greet
+    patience: float  # seconds that the peer has to greet
 
     def fileno(self) -> int:
         """The descriptor to wait for."""
@@ -185,7 +185,7 @@ class UnixTransport:
             with locked(self._path) as lock:
                 channel = self.reach()
                 if channel is None and start:
-                    if os.path.lexists(confinement(self._path)):
+                    if os.path.lexists(confined_marker(self._path)):
                         raise DaemonUnavailable(
                             f"the daemon at {self._path} was killed. It had a sandbox or rules for all sessions: start"
                             " it again with the same options of `shellsession serve`, or allow a plain one with"

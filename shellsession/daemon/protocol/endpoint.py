@@ -64,8 +64,11 @@ def _home() -> str:
         raise DaemonUnavailable(f"{error}, or set {VARIABLE} to the socket of a daemon") from error
 
 
-def confinement(path: str) -> str:
-    """The file beside a socket whose daemon confines sessions by default: no client replaces it by a plain daemon."""
+def confined_marker(path: str) -> str:
+    """The file beside the socket of a daemon with a default sandbox or rules.
+
+    While it exists, no client starts a plain daemon there.
+    """
     return f"{path}.confines"
 
 

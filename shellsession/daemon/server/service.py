@@ -26,7 +26,7 @@ from ...engine.io.search import limit_searches
 from ...engine.kernel.proc import FULL, SPARE
 from ...errors import DaemonUnavailable, LimitReached
 from ..protocol.directory_lock import locked
-from ..protocol.endpoint import confinement, reach
+from ..protocol.endpoint import confined_marker, reach
 from ..protocol.messages import from_error
 from ..protocol.wire import encode
 from .audit import Audit
@@ -46,7 +46,7 @@ class AddressInUse(DaemonUnavailable):
 class ListeningSocket:
     """The daemon's ``socket``, which listens at ``path``. Raises AddressInUse if another daemon does.
 
-    ``lock``: see ``directory_lock.locked``. ``confines``: see ``endpoint.confinement``.
+    ``lock``: see ``directory_lock.locked``. ``confines``: see ``endpoint.confined_marker``.
     """
 
     def __init__(self, path: str, lock: int | None = None, confines: bool = False) -> None:
@@ -136,13 +136,13 @@ class ListeningSocket:
         self.socket, self.file = ours, file
 
     def keep_confinement(self) -> None:
-        """Make the file of ``endpoint.confinement`` again after somebody removed it."""
+        """Make the file of ``endpoint.confined_marker`` again after somebody removed it."""
         if self._confines and self.in_place:
             with suppress(OSError):
                 self._note_confinement(True)
 
     def _note_confinement(self, confines: bool) -> None:
-        path = confinement(self.path)
+        path = confined_marker(self.path)
         if confines:
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
         else:

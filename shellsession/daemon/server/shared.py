@@ -108,12 +108,12 @@ class Sessions:
         for closed in [one for one in self if one.session.closed]:  # they were idle for too long
             self.dismiss(closed)
         safety = self._agents._registry.safety(request.agent)  # of its last session, if it was not closed
-        expired: dict[str, Any] = {one: kept for one, kept in safety.items() if getattr(request, one) in (None, False)}
+        kept: Any = {name: value for name, value in safety.items() if getattr(request, name) in (None, False)}
         if self._defaults:
             request = request.with_defaults(self._defaults)
         sandbox, policy, redact = _safety_of(request)
-        sandbox, policy = expired.get("sandbox", sandbox), expired.get("policy", policy)
-        redact = expired.get("redact", redact)
+        sandbox, policy = kept.get("sandbox", sandbox), kept.get("policy", policy)
+        redact = kept.get("redact", redact)
         wanted: SessionOptions = {"sandbox": sandbox, "policy": policy, "redact": redact}
         self._agents._registry.keep_wanted(request.agent, wanted)  # also if the session cannot be opened now
         if not request.cwd:
@@ -144,7 +144,7 @@ class Sessions:
         return True
 
     def forget_safety(self, agent: str) -> bool:
-        """Forget the sandbox, the policy and the redaction of an agent that is closed explicitly.
+        """Forget the sandbox, the policy and the redaction of an agent that is closed.
 
         True if that was all that there was of it: its session had ended, or could not be opened.
         """
