@@ -285,7 +285,8 @@ class _RayAgents(Generic[S]):
                 check_elsewhere(options)
                 # The last session may have been on another node, which alone remembers this.
                 last: dict[str, Any] = {} if session is None else session._opening
-                fields = {**self._opening, **{name: last[name] for name in SAFETY if name in last}}
+                kept: dict[str, Any] = {name: last[name] for name in SAFETY if name in last}
+                fields = {**self._opening, **kept}
                 if options:
                     fields |= opening(inherited={}, **options)
                 transport = _AgentTransport(self._cluster, agent)
