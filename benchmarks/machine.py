@@ -55,13 +55,29 @@ def open_files(pid: int | str = "self") -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
+def command_lines() -> dict[int, list[str]]:
+    """The words of each process's command line."""
+    found = dict[int, list[str]]()
+    for name in os.listdir("/proc"):
+        if name.isdecimal():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                text = Path(f"/proc/{name}/cmdline").read_text(encoding="utf-8", errors="replace")
+                found[int(name)] = text.split("\0")
+    return found
+
+
+def parent(pid: int) -> int:
+    """Raises FileNotFoundError or ProcessLookupError if the process is gone."""
+    text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    return int(text.rpartition(")")[2].split()[1])
+
+
 def descendants(root: int) -> set[int]:
     children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
+    for name in os.listdir("/proc"):
+        if name.isdecimal():
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                after_name = (entry / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2]
-                children.setdefault(int(after_name.split()[1]), []).append(int(entry.name))
+                children.setdefault(parent(int(name)), []).append(int(name))
     found, todo = set[int](), [root]
     while todo:
         fresh = [pid for pid in children.get(todo.pop(), []) if pid not in found]

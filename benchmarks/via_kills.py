@@ -1,6 +1,6 @@
-"""The kill run over ssh: random `kill -9` of what carries sessions elsewhere: ``python -m benchmarks.via_kills [N]``.
+"""Kill ssh, sshd, bridge and daemon at random while agents work over ssh: ``python -m benchmarks.via_kills [N]``.
 
-Every command appends a line to a file, which so records what has run. The answers are compared with it. Needs an sshd,
+Every command appends a line to a file, so the file records what ran. The answers are compared with it. Needs an sshd,
 and runs one of its own on a high port.
 """
 
@@ -16,9 +16,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from benchmarks.cluster import PROGRAM, own_sshd
-from benchmarks.machine import carriers
+from benchmarks.machine import carriers, command_lines, parent
 from shellsession import DaemonUnavailable, OutcomeUnknown, RemoteSession, connect
 from shellsession.daemon.client import admin
 
@@ -28,17 +29,17 @@ MARK = "SHELLSESSION_VIA_KILLS"
 
 @dataclass
 class Agent:
-    """One agent, in a thread of its own. ``faults``: answers that cannot be. ``ended``: how its commands ended."""
+    """One agent, in a thread of its own. ``faults``: impossible answers. ``ended``: how its commands ended."""
 
     session: RemoteSession
     lines: Path
     ended: list[tuple[str, str]] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
-    stops: bool = False
+    stopping: bool = False
 
-    def works(self) -> None:
+    def work(self) -> None:
         number, count = 0, None
-        while not self.stops:
+        while not self.stopping:
             number += 1
             text = f"{self.session.agent}.{number}"
             seconds = random.choice((0, 0, 0.05, 0.5))
@@ -61,23 +62,17 @@ class Agent:
 
 def processes(path: str) -> Iterator[tuple[str, int]]:
     """What carries the sessions of the daemon at that path: the name of each process, and its id."""
-    for name in os.listdir("/proc"):
-        with suppress(OSError, ValueError):
-            pid = int(name)
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
-            if path not in words and not any(path in word for word in words[-3:]):
-                continue
-            if words[0] == "ssh":
-                yield "ssh", pid
-            elif "bridge" in words:
-                yield "bridge", pid
+    for pid, words in command_lines().items():
+        if not any(path in word for word in words):
+            continue
+        if words[0] == "ssh":
+            yield "ssh", pid
+        elif "bridge" in words:
+            yield "bridge", pid
+            with suppress(FileNotFoundError, ProcessLookupError):
                 yield "sshd", parent(pid)
-            elif "serve" in words:
-                yield "daemon", pid
-
-
-def parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        elif "serve" in words:
+            yield "daemon", pid
 
 
 def measure(kills: int, seed: str) -> bool:
@@ -85,9 +80,9 @@ def measure(kills: int, seed: str) -> bool:
     mark = f"{MARK}={seed}".encode()
     with tempfile.TemporaryDirectory(prefix="shellsession-bench-") as home, own_sshd() as via:
         path, lines = os.path.join(home, "run", "socket"), Path(home, "lines")
-        given = {"via": via, "remote": PROGRAM, "cwd": "/", "timeout": 300, "extra_env": {MARK: seed}}
-        agents = [Agent(connect(f"a{i}", path, **given), lines) for i in range(AGENTS)]  # type: ignore[arg-type]
-        threads = [threading.Thread(target=agent.works, daemon=True) for agent in agents]
+        given: dict[str, Any] = {"via": via, "remote": PROGRAM, "cwd": "/", "timeout": 300, "extra_env": {MARK: seed}}
+        agents = [Agent(connect(f"a{i}", path, **given), lines) for i in range(AGENTS)]
+        threads = [threading.Thread(target=agent.work, daemon=True) for agent in agents]
         for thread in threads:
             thread.start()
         while killed.total() < kills and any(thread.is_alive() for thread in threads):
@@ -97,10 +92,11 @@ def measure(kills: int, seed: str) -> bool:
                     os.kill(chance.choice(victims), signal.SIGKILL)
                     killed[wanted] += 1
                     print(f"{killed.total()}/{kills} {wanted}", file=sys.stderr)
-            await_answers(agents, 2 if chance.random() < 0.5 else 0)
+            if chance.random() < 0.5:  # otherwise the next kill comes before all have recovered
+                await_answers(agents)
             time.sleep(chance.random())
         for agent in agents:
-            agent.stops = True
+            agent.stopping = True
         for thread in threads:
             thread.join(STUCK)
         admin.shutdown(path)
@@ -115,20 +111,19 @@ def measure(kills: int, seed: str) -> bool:
     faults += [f"{text}: {how}, ran {runs[text]} times" for text, how in ended if runs[text] not in allowed[how]]
     faults += [f"stuck: {thread}" for thread in threads if thread.is_alive()]
     twice = [text for text, count in runs.items() if count > 1]
-    print(
-        f"{killed.total()} random `kill -9` ({dict(killed)}), {len(ended)} commands: {Counter(how for _, how in ended)}"
-    )
+    outcomes = dict(Counter(how for _, how in ended))
+    print(f"{killed.total()} random `kill -9` ({dict(killed)}), {len(ended)} commands ({outcomes})")
     print(f"run twice {len(twice)}, wrong answers {len(faults)}, processes left {len(left)} (seed {seed})")
     for problem in (*twice, *faults, *map(str, left)):
         print(problem, file=sys.stderr)
     return not (twice or faults or left)
 
 
-def await_answers(agents: list[Agent], count: int) -> None:
-    """Wait until each agent has got so many more answers."""
+def await_answers(agents: list[Agent]) -> None:
+    """Wait until each agent has two more answers."""
     before = [len(agent.ended) for agent in agents]
     until = time.monotonic() + STUCK
-    while any(len(agent.ended) < was + count and not agent.faults for agent, was in zip(agents, before, strict=True)):
+    while any(len(agent.ended) < was + 2 and not agent.faults for agent, was in zip(agents, before, strict=True)):
         if time.monotonic() > until:
             raise AssertionError(f"no answer for {STUCK:g} s")
         time.sleep(0.02)

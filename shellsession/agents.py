@@ -137,7 +137,7 @@ class Registry(Generic[S]):
             )
             named: SessionOptions = {**self.safety(agent), **options}
             safety: Any = {name: value for name, value in named.items() if name in SAFETY}
-            self._keep_wanted(key, safety, held)
+            self.keep_wanted(key, safety, held)
             if key not in self._entries and len(self._entries) >= self.max_sessions:
                 self.drop_closed()
                 if len(self._entries) >= self.max_sessions:
@@ -155,17 +155,13 @@ class Registry(Generic[S]):
             self._drop_closed(key)
             return self._safety[key][0] if key in self._safety else {}
 
-    def keep_wanted(self, name: str, safety: SessionOptions) -> None:
-        """Keep the safety that a caller wants for an agent, in case its session cannot be made now."""
+    def keep_wanted(self, key: str | int, safety: SessionOptions, agent: weakref.ref[object] | None = None) -> None:
+        """Keep the safety that a caller wants, in case no session can be made. It replaces nothing that is kept."""
         with self.lock:
-            self._drop_closed(name)
-            self._keep_wanted(name, safety, None)
-
-    def _keep_wanted(self, key: str | int, safety: SessionOptions, agent: weakref.ref[object] | None) -> None:
-        """As long as no session has been made with it, it replaces nothing that is kept already."""
-        kept: Any = self._safety[key][0] if key in self._safety else {}
-        named = {name: value for name, value in kept.items() if value not in (None, False)}
-        self._keep_safety(key, {**safety, **named}, agent)
+            self._drop_closed(key)
+            kept: Any = self._safety[key][0] if key in self._safety else {}
+            named = {name: value for name, value in kept.items() if value not in (None, False)}
+            self._keep_safety(key, {**safety, **named}, agent)
 
     def forget_safety(self, agent: object) -> bool:
         """Forget the safety of an agent that is closed. True if any was kept."""
@@ -232,7 +228,7 @@ class Registry(Generic[S]):
                 return
             self._drop_closed(key)
             if self._entries.pop(key, None) is not None:
-                keep = self._keep_wanted if session._engine.last is None else self._keep_safety
+                keep = self.keep_wanted if session._engine.last is None else self._keep_safety
                 keep(key, entry.safety, entry.agent)
 
     def clear(self) -> list[S]:
@@ -366,10 +362,10 @@ class _Agents(Generic[S]):
         """The agent's session, made now if it has none. Its bash starts at the first command.
 
         ``agent``: a name (str), or any object that allows weak references; when the object is collected, its session is
-        closed. ``options`` (those of Session) apply only when the session is made. Until the
-        agent is closed, each next session has the ``sandbox``, ``policy`` and ``redact`` of the last, unless
-        ``options`` name others. Raises AlreadyOpen if ``options`` name others than those of the open session,
-        TooManySessions, and SessionClosed after ``close()``.
+        closed. ``options`` (those of Session) apply only when the session is made. Until the agent is closed, each next
+        session has the ``sandbox``, ``policy`` and ``redact`` of the last, unless ``options`` name others. Raises
+        AlreadyOpen if ``options`` name others than those of the open session, TooManySessions, and SessionClosed after
+        ``close()``.
         """
         if options:
             refuse_unknown(f"{type(self).__name__}.session", options, SessionOptions.__annotations__)

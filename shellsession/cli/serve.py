@@ -130,12 +130,12 @@ def _defaults(args: argparse.Namespace) -> dict[str, Any]:
     if (cwd := options.get("cwd")) is not None and not os.path.isdir(cwd):
         raise InvalidRequest(f"-C {cwd!r} is not a directory")
     if (sandbox := options.get("sandbox")) is not None:
+        from ..engine.bash.confine import existing
+
         write, hide = sandbox.paths
-        checks = ("--write", write, "leave it out"), ("--hide", () if sandbox.missing_ok else hide, "add --missing-ok")
-        for flag, paths, otherwise in checks:
+        for name, paths in (("write", write), ("hide", () if sandbox.missing_ok else hide)):
             for path in paths:
-                if not os.path.exists(os.path.expanduser(path)):
-                    raise InvalidRequest(f"{flag}: {path!r} does not exist: make it first, or {otherwise}")
+                existing(name, path)
     from ..daemon.client.remote import opening  # the daemon itself does not need it
 
     fields = opening(**options)

@@ -134,10 +134,9 @@ class Policy:
             if not path.startswith("/"):
                 raise InvalidRequest(f"write: {path!r} is not an absolute path, nor a pattern of one like '/tmp/**'")
         for rule in (*self.deny_commands, *(self.allow or ())):
-            if not rule.split():
+            if not (words := rule.split()):
                 raise InvalidRequest(f"{rule!r} names no command: write one, like 'git push'")
-            program, *words = rule.split()
-            if _SYNTAX.search(program) or not _OPERATORS.isdisjoint(words):
+            if _SYNTAX.search(words[0]) or not _OPERATORS.isdisjoint(words):
                 raise InvalidRequest(
                     f"{rule!r} matches no command: a rule is one program and words of its arguments, like 'git push';"
                     " use deny= to match text"

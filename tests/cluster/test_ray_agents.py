@@ -30,6 +30,8 @@ from shellsession import (
     InvalidRequest,
     NoSuchAgent,
     OutcomeUnknown,
+    Policy,
+    PolicyRefused,
     SessionClosed,
     TooManySessions,
 )
@@ -392,6 +394,16 @@ def test_limits_and_closing(cluster: Any) -> None:
         assert agents.run("c", "echo on").stdout == "on\n"
     with pytest.raises(SessionClosed):
         agents.run("c", "true")
+
+
+def test_an_agent_that_moves_stays_confined(agents: RayAgents) -> None:
+    with agents.session("a", policy=Policy(deny_commands=["ls"])) as session:
+        session.run("true")
+        session.close()  # its node remembers nothing now, as another one would not
+    with pytest.raises(PolicyRefused):
+        agents.run("a", "ls")
+    agents.close("a")
+    agents.run("a", "ls")
 
 
 def test_what_cannot_be_is_refused(agents: RayAgents) -> None:

@@ -94,6 +94,19 @@ def test_a_client_never_runs_in_a_later_session(daemon: Daemon) -> None:
                 session.run("ls -d /")
 
 
+def test_a_client_of_an_earlier_session_forgets_no_rules(daemon: Daemon) -> None:
+    with connect("rules", daemon.socket, False, cwd="/") as first:
+        first.run("true")
+        await_end(daemon, "rules")
+        with connect("rules", daemon.socket, False, cwd="/", policy=NO_LS) as second:
+            second.run("true")
+        await_end(daemon, "rules")
+        first.close()
+        with connect("rules", daemon.socket, False, cwd="/") as third, pytest.raises(PolicyRefused):
+            third.run("ls")
+    cli(daemon.socket, "kill", "rules")
+
+
 @pytest.mark.parametrize("expires", [True, False])
 def test_rules_outlive_an_opening_that_failed(daemon: Daemon, expires: bool) -> None:
     name = f"gone-{expires}"

@@ -17,6 +17,7 @@ from endings import nothing_is_left
 from system import wait_until
 
 from shellsession import connect
+from shellsession.daemon.protocol.endpoint import confined_marker
 from shellsession.daemon.server.service import ListeningSocket
 
 runtime, patient, hasty = endings.runtime, endings.patient, endings.hasty
@@ -101,3 +102,10 @@ def test_it_ends_where_another_daemon_took_its_place(patient: Daemon, tmp_path: 
         wait_until(lambda: not os.path.exists(f"/proc/{pid}"), "the end of the first daemon's sessions")
         wait_until(lambda: patient.process.poll() is not None, "its own end")
         assert answers(other.socket)
+
+
+@pytest.mark.parametrize("was_ended", [True, False])
+def test_after_a_fault_no_plain_daemon_may_follow(tmp_path: Path, was_ended: bool) -> None:
+    path = str(tmp_path / "socket")
+    ListeningSocket(path, confines=True).close(was_ended)
+    assert os.path.exists(confined_marker(path)) is not was_ended

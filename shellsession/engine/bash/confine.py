@@ -40,10 +40,10 @@ def sandbox_facts(sandbox: Sandbox, bash: str, cwd: str, slot: Slot) -> Facts:
             raise SandboxUnavailable(f"no `{tool}` on PATH: install the package {package}, or leave out sandbox=")
         tools[tool] = found
     write, hide = sandbox.paths
-    writable = tuple(_real("write", path) for path in write)
+    writable = tuple(existing("write", path) for path in write)
     if sandbox.missing_ok:
         hide = tuple(path for path in hide if os.path.exists(os.path.expanduser(path)))
-    hidden = [_real("hide", path) for path in hide]
+    hidden = [existing("hide", path) for path in hide]
     for path in (*write, *hide):
         _refuse_changeable(path, writable)
     for socket in (os.environ.get("SHELLSESSION_SOCKET"), the_guard().socket):
@@ -72,7 +72,8 @@ def sandbox_facts(sandbox: Sandbox, bash: str, cwd: str, slot: Slot) -> Facts:
     )
 
 
-def _real(name: str, path: str) -> str:
+def existing(name: str, path: str) -> str:
+    """A path of the sandbox's ``name``, which is write or hide, without symbolic links. Raises SandboxUnavailable."""
     real = os.path.realpath(os.path.expanduser(path))
     if not os.path.isabs(os.path.expanduser(path)) or not os.path.exists(real):
         instead = "pass missing_ok=True" if name == "hide" else "leave it out"
