@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import hosts
@@ -21,6 +23,8 @@ import shellsession
 home, started = hosts.home, hosts.started
 # A signal between Python's last look for one and a read(2) without end would not be heard.
 WAITS = "import time\nwhile True: time.sleep(0.1)"
+# How often the watcher has to find a process that lives for a few milliseconds.
+ROUNDS = 5
 # What the host does once its session has started what shall not outlive it.
 ENDS = {
     "normal end": ("", None),
@@ -113,6 +117,43 @@ def test_a_session_inside_a_session_ends_with_the_outer_one() -> None:
         session.run(f"{sys.executable} -c '{program.replace(chr(39), chr(34))}'", stdin=shellsession.TTY, timeout=20)
         wait_until(lambda: with_argument(inner), "the inner job")
     wait_until(lambda: not with_argument(inner), "the end of the inner job", PROMISED)
+
+
+# Each process lives for 5 ms, then forks and ends. It notes how long it has run, and gives up after 20 s.
+CHAIN = """
+import os, sys, time
+os.setsid()
+end = time.time() + 20
+while time.time() < end:
+    if os.fork():
+        os._exit(0)
+    os.utime(sys.argv[1])
+    time.sleep(0.005)
+"""
+
+
+def test_a_chain_of_forks_ends_with_the_killed_host(started: list[subprocess.Popen[str]], tmp_path: Path) -> None:
+    alive, program = tmp_path / "alive", tmp_path / "chain.py"
+    has_moved = partial(changes, alive)
+    program.write_text(CHAIN)
+    for _ in range(ROUNDS):
+        alive.touch()
+        command = f"{shlex.join([sys.executable, str(program), str(alive)])} >/dev/null 2>&1 &"
+        host = start(started, f"{HOST}session.run({command!r})\nprint('begun', flush=True)\n{WAITS}", "")
+        assert host.stdout
+        while "begun" not in host.stdout.readline():
+            assert host.poll() is None
+        wait_until(has_moved, "the chain")
+        host.kill()
+        host.wait()
+        wait_until(lambda: not has_moved(), "the end of the chain")
+
+
+def changes(file: Path) -> bool:
+    """True if the chain of forks still touches its file."""
+    before = file.stat().st_mtime_ns
+    time.sleep(PROMISED / 4)
+    return file.stat().st_mtime_ns != before
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become an ordinary user; an ordinary user is one already")

@@ -45,22 +45,30 @@ while is_host; do
   read -r -t 0.05 -u "$never"
 done
 
+# A process that forks and ends during a search hides its child. So search until no process is new, at most 100 times.
 any=1
+declare -A foreign=() # processes without a tag: they cannot get one, as it is inherited at the start
 for (( round = 0; round < 100; round++ )); do
-  found=
-  for limits in /proc/[0-9]*/limits; do
-    { mapfile -t lines <"$limits"; } 2>/dev/null || continue
-    [[ ${lines[*]} =~ 'Max file locks'[[:space:]]+([0-9]+) ]] || continue
-    (( BASH_REMATCH[1] >= low && BASH_REMATCH[1] <= high )) || continue
-    victim=${limits#/proc/} victim=${victim%/limits}
-    lives "$victim" && found=1 && kill -KILL "$victim" 2>/dev/null
+  news=()
+  for process in /proc/[0-9]*; do
+    [[ ! ${foreign[$process]} ]] || continue
+    if { mapfile -t lines <"$process/limits"; } 2>/dev/null; then
+      if [[ ${lines[*]} =~ 'Max file locks'[[:space:]]+([0-9]+) ]] &&
+        (( BASH_REMATCH[1] >= low && BASH_REMATCH[1] <= high )); then
+        lives "${process#/proc/}" || continue # a zombie is not new again
+        kill -KILL "${process#/proc/}" 2>/dev/null
+      else
+        foreign[$process]=1
+      fi
+    fi
+    news+=("$process/fd")
   done
+  (( ${#news[@]} )) || break
   # A process that has lost its tag (su, with pam_limits) mostly still has a pipe of ours as stdout or stderr.
   while IFS= read -r -d '' stream && IFS= read -r -d '' victim; do
-    victim=${victim#/proc/} victim=${victim%%/*}
-    [[ $stream == "$directory"/* ]] && lives "$victim" && found=1 && kill -KILL "$victim" 2>/dev/null
-  done < <(find /proc/[0-9]*/fd/[12] -perm -200 -printf '%l\0%p\0' 2>/dev/null)
-  [[ $found ]] || break
+    victim=${victim#/proc/} victim=${victim%/fd}
+    [[ $stream == "$directory"/* ]] && lives "$victim" && kill -KILL "$victim" 2>/dev/null
+  done < <(find "${news[@]}" -name '[12]' -perm -200 -printf '%l\0%H\0' 2>/dev/null)
 done
 # A session's directory cannot be listed, and a command may have changed the modes of others. Never follow a link that
 # has replaced the directory.
