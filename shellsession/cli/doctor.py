@@ -129,7 +129,7 @@ def _files() -> Finding:
 def _ptrace() -> Finding:
     scope = _number("/proc/sys/kernel/yama/ptrace_scope")
     if scope is not None and scope > 1:
-        advice = "what follows an interrupted command may be cut off, too: `sysctl kernel.yama.ptrace_scope=1`"
+        advice = "the rest of an interrupted command may run before it is stopped: `sysctl kernel.yama.ptrace_scope=1`"
         return Finding("ptrace", "limited", f"ptrace_scope is {scope}", advice)
     return Finding("ptrace", "ok", "our own children can be traced")
 
@@ -156,8 +156,8 @@ def _groups() -> Finding:
     held = sorted({name for group in own_groups() for name in group.controllers})
     if held:
         return Finding("cgroups", "ok", f"{', '.join(held)}: a sandbox can limit them for all its processes together")
-    advice = "a sandbox's memory= and pids= hold for each process, or for this user, in their place"
-    return Finding("cgroups", "limited", "this process may make none", advice)
+    advice = "without them a sandbox's memory= limits each process, and processes= all of this user's"
+    return Finding("cgroups", "limited", "this process cannot create any", advice)
 
 
 def _session() -> Finding:

@@ -94,7 +94,7 @@ def own_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--lock", type=int, help=argparse.SUPPRESS
-    )  # from a client that starts it: see daemon.autostart
+    )  # from a client that starts it: see ``_start`` in daemon.client.transport
     return parser
 
 

@@ -6,7 +6,7 @@ reported as if the host had started it. A command that is too long for an argume
 
 The documents read both pipes to their end. So does a call, for process substitutions (``> >(tee log)``). In the
 documents, a job that keeps a pipe open (``server &``) delays a call until its time limit, which then kills the job.
-Here it delays the call for 0.5 s after bash's end, and keeps running (see ``engine.verbs.ending``).
+Here it delays the call for 0.5 s after bash's end, and keeps running (see ``engine.verbs.substitutions``).
 """
 
 from __future__ import annotations

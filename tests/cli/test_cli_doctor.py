@@ -55,3 +55,8 @@ def test_another_system_is_refused_in_words() -> None:
     program = "import sys; sys.platform = 'darwin'; import shellsession"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert "ImportError: shellsession needs Linux" in done.stderr
+
+
+def test_ptrace_that_is_forbidden_names_the_commands_that_may_still_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_number", lambda path: 2)
+    assert doctor._ptrace().advice.startswith("the rest of an interrupted command may run before it is stopped")
