@@ -12,18 +12,19 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import Contender, Row
+from benchmarks.measure import Answers, Contender, Row
 from benchmarks.report import text, write
 
 # Each section runs in its own process: imports and memory of one must not slow down the next.
 SECTIONS = ("latency", "throughput", "limits", "commands", "scale", "daemon", "ends")
 CONTEST = "contest"
+BEHAVIOUR = "behaviour"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="run a smoke test of a minute; print only")
-    parser.add_argument("--only", choices=[*SECTIONS, CONTEST], help="run one section; print only")
+    parser.add_argument("--only", choices=[*SECTIONS, CONTEST, BEHAVIOUR], help="run one section; print only")
     parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)  # for a section's process: writes its rows as JSON
     options = parser.parse_args()
     if options.into:
@@ -34,11 +35,12 @@ def main() -> int:
 
 
 def report(only: str | None, quick: bool) -> int:
-    wanted = [only] if only else [*SECTIONS, CONTEST]
+    wanted = [only] if only else [*SECTIONS, CONTEST, BEHAVIOUR]
     found = {name: _section(name, quick) for name in wanted}
     rows = [Row(**one) for name in SECTIONS for one in found.get(name, [])]
     contenders = [Contender(**one) for one in found.get(CONTEST, [])]
-    said = text(rows, contenders, quick)
+    behaviour = [Answers(**one) for one in found.get(BEHAVIOUR, [])]
+    said = text(rows, contenders, behaviour, quick)
     print(said, end="")
     if not quick and not only:
         write(said, contenders)
@@ -46,8 +48,8 @@ def report(only: str | None, quick: bool) -> int:
     return 0
 
 
-def _measure(section: str) -> Callable[[bool], Sequence[Row | Contender]]:
-    measure: Callable[[bool], Sequence[Row | Contender]] = import_module(f"benchmarks.{section}").measure
+def _measure(section: str) -> Callable[[bool], Sequence[Row | Contender | Answers]]:
+    measure: Callable[[bool], Sequence[Row | Contender | Answers]] = import_module(f"benchmarks.{section}").measure
     return measure
 
 

@@ -101,9 +101,10 @@ def describe() -> str:
     """One line about the machine, to compare tables by."""
     processor = _field("/proc/cpuinfo", "model name") or platform.machine()
     memory = _kibibytes("/proc/meminfo", "MemTotal") / (1 << 30)
+    kernel = platform.release().partition("-")[0]  # without the name of its build
     version = "echo ${BASH_VERSION%%(*}"
     bash = subprocess.run(["bash", "-c", version], capture_output=True, text=True, check=True).stdout.strip()
     return (
-        f"{os.cpu_count()} x {processor}, {memory:.0f} GiB, {platform.system()} {platform.release()}, "
+        f"{os.cpu_count()} x {processor}, {memory:.0f} GiB, {platform.system()} {kernel}, "
         f"bash {bash}, {platform.python_implementation()} {platform.python_version()}"
     )

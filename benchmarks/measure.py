@@ -48,6 +48,14 @@ class Contender:
     after_timeout: str
 
 
+@dataclass(frozen=True)
+class Answers:
+    """One line of the table of behaviour: a command, and what each peer returned, in words."""
+
+    command: str
+    answers: list[str]
+
+
 def number(value: float) -> str:
     """The number with three significant digits, without an exponent."""
     if abs(value) >= 100:

@@ -41,13 +41,13 @@ class Kind:
 
 class Ours:
     def __init__(self) -> None:
-        self._session = Session()
+        self.session = Session()
 
     def run(self, command: str, timeout: float = 60.0) -> str:
-        return self._session.run(command, timeout=timeout).stdout
+        return self.session.run(command, timeout=timeout).stdout
 
     def close(self) -> None:
-        self._session.close()
+        self.session.close()
 
 
 class Bare:
@@ -77,17 +77,17 @@ class LangChain:
         self._directory = tempfile.TemporaryDirectory(prefix="shellsession-bench-")
         logging.getLogger("langchain").setLevel(logging.CRITICAL)  # it logs each timeout
         policy, workspace = HostExecutionPolicy(), Path(self._directory.name)
-        self._session = ShellSession(workspace, policy, ("/bin/bash",), dict(os.environ))
-        self._session.start()
+        self.session = ShellSession(workspace, policy, ("/bin/bash",), dict(os.environ))
+        self.session.start()
 
     def run(self, command: str, timeout: float = 60.0) -> str:
-        result = self._session.execute(command, timeout=timeout)
+        result = self.session.execute(command, timeout=timeout)
         if result.timed_out:
             raise TimeoutError(command)
         return str(result.output)
 
     def close(self) -> None:
-        self._session.stop(1.0)
+        self.session.stop(1.0)
         self._directory.cleanup()
 
 
@@ -105,17 +105,17 @@ class ReplWrap:
 class SweRex:
     def __init__(self) -> None:
         logging.getLogger("rex-session").setLevel(logging.CRITICAL)
-        self._runner = asyncio.Runner()
-        self._runtime = LocalRuntime()
-        self._runner.run(self._runtime.create_session(CreateBashSessionRequest()))
+        self.runner = asyncio.Runner()
+        self.runtime = LocalRuntime()
+        self.runner.run(self.runtime.create_session(CreateBashSessionRequest()))
 
     def run(self, command: str, timeout: float = 60.0) -> str:
         action = BashAction(command=command, timeout=timeout, check="silent")
-        return str(self._runner.run(self._runtime.run_in_session(action)).output)
+        return str(self.runner.run(self.runtime.run_in_session(action)).output)
 
     def close(self) -> None:
-        self._runner.run(self._runtime.close())
-        self._runner.close()
+        self.runner.run(self.runtime.close())
+        self.runner.close()
 
 
 FLOOR = Kind("floor (raw pipes)", Bare, "yes", "not read")

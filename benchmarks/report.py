@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.machine import describe
-from benchmarks.measure import Contender, Row
+from benchmarks.measure import Answers, Contender, Row
 
 HERE = Path(__file__).parent
 MEASURED = re.compile(r"(?<=<!-- measured -->\n)[^\n]*\n(?P<said>.*?)(?=<!-- /measured -->)", re.DOTALL)
@@ -15,6 +15,9 @@ PEER_HEADER = (
     *("who", "first answer", "`true`", "`/bin/true`", "1 MB of lines"),
     *("exit code", "stderr", "after a timeout"),
 )
+BEHAVIOUR_HEADER = ("command", "shellsession", "langchain", "swe-rex", "pexpect")
+FIRST_COLUMNS = (HEADER[0], PEER_HEADER[0], BEHAVIOUR_HEADER[0])
+DATED = re.compile(r"\d{4}-\d\d-\d\d, ")  # the line about the machine
 ABOUT_ROWS = """\
 Everything in a line ran side by side in one run. Latency is the median (quartiles) over 25 interleaved bursts of 120.
 Ratios are taken within each round. The floor is `benchmarks/floor.py`: a bare loop on pipes to one bash."""
@@ -22,6 +25,10 @@ ABOUT_PEERS = """\
 25 interleaved bursts of 4. Multiples are of the floor in the same round. After a timeout: set a variable, let `sleep 3`
 exceed a limit of 0.5 s, then print the variable. The lines go to a terminal in shellsession, replwrap and swe-rex, and
 to pipes in the others."""
+ABOUT_BEHAVIOUR = """\
+One shell of each gets nine commands, one after the other, with a time limit of 2 s. An answer in bold is wrong. The
+peers: {}. swe-rex gets an interrupt after
+each time limit."""
 VERDICT = {True: "yes", False: "**NO**", None: ""}
 
 
@@ -34,7 +41,7 @@ def table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {line} |" for line in padded)
 
 
-def text(rows: Sequence[Row], contenders: Sequence[Contender], quick: bool) -> str:
+def text(rows: Sequence[Row], contenders: Sequence[Contender], behaviour: Sequence[Answers], quick: bool) -> str:
     """The whole report. A quick one says that it is quick, because it proves nothing."""
     parts = [
         "# Measured" + (" (a quick run: do not quote it)" if quick else ""),
@@ -48,6 +55,12 @@ def text(rows: Sequence[Row], contenders: Sequence[Contender], quick: bool) -> s
     if contenders:
         peers = [_peer(contender) for contender in contenders]
         parts += ["## Beside the alternatives", ABOUT_PEERS, table(PEER_HEADER, peers)]
+    if behaviour:
+        from benchmarks.peers import PEERS  # imported here: the tests read a report where no peer is installed
+
+        about = ABOUT_BEHAVIOUR.format(", ".join(PEERS[place].name for place in (1, 3, 2)))
+        lines = [(one.command, *one.answers) for one in behaviour]
+        parts += ["## Behaviour", parts[1], about, table(BEHAVIOUR_HEADER, lines)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -74,21 +87,24 @@ def pages() -> list[Path]:
 
 def quoted(page: str, report: str) -> str:
     """The page with the figures of this report. A table there may have fewer lines and columns than the report's."""
-    header, rows = list[str](), dict[str, dict[str, str]]()
-    for cells in map(_cells, report.splitlines()):
-        if cells[0] in (HEADER[0], PEER_HEADER[0]):
+    header, machine, rows = list[str](), "", dict[str, dict[str, str]]()
+    for line in report.splitlines():
+        cells = _cells(line)
+        if DATED.match(line):
+            machine = line
+        elif cells[0] in FIRST_COLUMNS:
             header = cells
         elif len(cells) == len(header):
-            rows[cells[0]] = dict(zip(header, cells, strict=True))
-    machine = report.split("\n\n")[1]
+            rows[cells[0]] = {**dict(zip(header, cells, strict=True)), "machine": machine}
 
     def fresh(found: re.Match[str]) -> str:
-        lines, columns = [machine], list[str]()
+        lines, columns = [""], list[str]()
         for line in found["said"].splitlines():
             cells = _cells(line)
-            if cells[0] in (HEADER[0], PEER_HEADER[0]):
+            if cells[0] in FIRST_COLUMNS:
                 columns = cells
             elif (row := rows.get(cells[0])) is not None:
+                lines[0] = row["machine"]
                 line = f"| {' | '.join(row[name] for name in columns)} |"
             lines.append(line)
         return "\n".join((*lines, ""))

@@ -1,4 +1,4 @@
-"""A bash that stays open for your agent: right to the byte, alive after anything.
+"""One bash that stays open for your AI agent: exact results, and state that a time limit does not lose.
 
 ::
 

@@ -13,6 +13,4 @@ class MissingExtra(ShellSessionError, ImportError):
 
 def missing(extra: str, error: ImportError) -> MissingExtra:
     """Return a MissingExtra for ``error``, which the import of an SDK raised."""
-    return MissingExtra(
-        f"{error}: install shellsession again, with the extra: `pip install 'PATH/TO/SHELLSESSION[{extra}]'`"
-    )
+    return MissingExtra(f"{error}: install shellsession again, with the extra: `pip install 'shellsession[{extra}]'`")

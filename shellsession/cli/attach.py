@@ -49,7 +49,7 @@ with --read-only), and closed when you leave without a command. While a command 
 interrupts it. Ctrl-] leaves at any time; a running command continues. What you type to a command that the agent
 started is not echoed: it may have asked for a password. Programs see the TERM of the session, mostly "dumb": `export
 TERM=...` before you start an editor or a pager. A second person who attaches sees what runs, and is next when you
-leave. With prompt_toolkit (`pip install 'PATH/TO/SHELLSESSION[attach]'`) the prompt has a history and edits commands
+leave. With prompt_toolkit (`pip install 'shellsession[attach]'`) the prompt has a history and edits commands
 of several lines. The history keeps commands unmasked, secrets included, in attach_history, beside the audit log."""
 
 # How many characters of another's command are shown.

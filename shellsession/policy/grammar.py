@@ -117,7 +117,7 @@ def _language() -> Language:
         import tree_sitter_bash
     except ImportError:
         raise InvalidRequest(
-            "a policy about commands needs a parser of bash: pip install 'PATH/TO/SHELLSESSION[policy]'"
+            "a policy about commands needs a parser of bash: pip install 'shellsession[policy]'"
         ) from None
     return tree_sitter.Language(tree_sitter_bash.language())
 

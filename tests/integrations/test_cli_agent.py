@@ -119,5 +119,5 @@ def test_without_langchain_one_line_says_what_to_install(tmp_path: Path) -> None
     assert done.returncode == 125
     assert done.stderr.decode() == (
         "shellsession: not installed: install shellsession again, with the extra: "
-        "`pip install 'PATH/TO/SHELLSESSION[langchain]'`\n"
+        "`pip install 'shellsession[langchain]'`\n"
     )

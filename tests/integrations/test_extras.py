@@ -31,7 +31,7 @@ def test_a_missing_sdk_is_reported_in_a_line(extra: str, package: str, program: 
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     last = done.stderr.splitlines()[-1]
     assert last.startswith("shellsession.extras.MissingExtra: ")
-    assert last.endswith(f"`pip install 'PATH/TO/SHELLSESSION[{extra}]'`")
+    assert last.endswith(f"`pip install 'shellsession[{extra}]'`")
 
 
 def test_the_server_tells_of_an_older_sdk(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_the_server_tells_of_an_older_sdk(tmp_path: Path) -> None:
     done = cli("", "mcp", env={"PYTHONPATH": str(tmp_path)})
     said = done.stderr.decode()
     assert (done.returncode, said.count("\n")) == (125, 1)
-    assert said.endswith("install shellsession again, with the extra: `pip install 'PATH/TO/SHELLSESSION[mcp]'`\n")
+    assert said.endswith("install shellsession again, with the extra: `pip install 'shellsession[mcp]'`\n")
 
 
 def test_the_runner_tells_of_an_older_sdk(tmp_path: Path) -> None:
@@ -61,4 +61,4 @@ except extras.MissingExtra as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.stdout.endswith("`pip install 'PATH/TO/SHELLSESSION[anthropic]'`\n")
+    assert done.stdout.endswith("`pip install 'shellsession[anthropic]'`\n")

@@ -161,4 +161,4 @@ def test_a_missing_parser_is_reported_in_one_line() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.stderr == ""
-    assert done.stdout == "a policy about commands needs a parser of bash: pip install 'PATH/TO/SHELLSESSION[policy]'\n"
+    assert done.stdout == "a policy about commands needs a parser of bash: pip install 'shellsession[policy]'\n"
