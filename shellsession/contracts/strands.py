@@ -13,13 +13,14 @@ How this module reads the document where it is silent:
   SDK. ``restart`` ignores all fields but ``mode``, and starts no bash before the first command.
 * A session lives until its agent is collected or restarts it. Only ``Agents(idle_ttl=...)`` closes one for being idle;
   then the next command raises BashSessionError.
-* The document states no limit of output. ``output`` and ``error`` together have at most ``max_chars`` characters; a
-  mark in the middle says how much was dropped.
+* The document states no limit of output. We keep 16 MiB of each stream; a mark in the middle says how much was dropped.
+  With ``max_chars``, as the adapter for the SDK has it, ``output`` and ``error`` together have no more characters.
 * As bash is interactive, ``command &`` prints ``[1] PID`` in ``error``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, Literal, TypedDict
 
 from pydantic import ConfigDict, Field, model_validator
@@ -27,7 +28,7 @@ from pydantic import ConfigDict, Field, model_validator
 from ..errors import ShellSessionError
 from ..models import LONGEST, Limits, Request, Result, streams_of
 from ..paging import check_chars
-from ..text import KEPT, LOST, MAX_CHARS, shared
+from ..text import KEPT, LOST, shared
 from .cancel import CallCancelled
 from .contract import (
     BadCall,
@@ -39,12 +40,14 @@ from .contract import (
     definition,
     describe_ending,
     limit_of,
+    output_texts,
     to_text,
     without_default,
 )
 from .tool import Binder
 
 TIMEOUT: Final = 120.0  # seconds
+MAX_OUTPUT: Final = 1 << 24  # bytes of each stream
 RESTARTED: Final = "Bash session restarted"
 _HEADINGS: Final = "\n[stdout]\n\n[stderr]\n"
 _DESCRIPTION: Final = (
@@ -112,15 +115,17 @@ class StrandsInput(Input):
 
 
 class Strands(Contract[Payload]):
-    """The tool of document 001. ``max_chars``: characters of output that a call returns."""
+    """The tool of document 001. ``max_chars``: characters of output that a call returns; None: all that is kept."""
 
     Input = StrandsInput
     persistent = True
     lasts = True
 
-    def __init__(self, max_chars: int = MAX_CHARS) -> None:
-        check_chars(max_chars)
-        self._max_chars, self._limits = max_chars, Limits(max_output=4 * max_chars)
+    def __init__(self, max_chars: int | None = None) -> None:
+        if max_chars is not None:
+            check_chars(max_chars)
+        self._max_chars = max_chars
+        self._limits = Limits(max_output=MAX_OUTPUT if max_chars is None else 4 * max_chars)
 
     @property
     def description(self) -> str:
@@ -162,7 +167,7 @@ class Strands(Contract[Payload]):
         return BashSessionError(said, *_texts(result, self._max_chars, said))
 
 
-def render(result: Result, timeout: float | None = TIMEOUT, max_chars: int = MAX_CHARS) -> Output:
+def render(result: Result, timeout: float | None = TIMEOUT, max_chars: int | None = None) -> Output:
     """The documented payload; ``timeout`` is that of the call. Raises BashTimeoutError and BashSessionError."""
     if result.outcome == "timed_out":
         said = f"Command timed out after {limit_of(result, timeout)} seconds; bash was killed: {LOST}"
@@ -174,8 +179,10 @@ def render(result: Result, timeout: float | None = TIMEOUT, max_chars: int = MAX
     return {"output": output.removesuffix("\n"), "error": error.removesuffix("\n")}
 
 
-def _texts(result: Result, max_chars: int, message: str = "") -> list[str]:
-    """The output of a command. It fits into so many characters, with the message of an error and its headings."""
+def _texts(result: Result, max_chars: int | None, message: str = "") -> Sequence[str]:
+    """The output of a command, which fits into ``max_chars`` with the message of an error and its headings."""
+    if max_chars is None:
+        return output_texts(result)
     room = max_chars - len(message) - len(_HEADINGS) if message else max_chars
     return shared(streams_of(result), max(0, room), cleaned=False)
 

@@ -19,7 +19,6 @@ from shellsession import Agents, AsyncAgents, ContractError
 from shellsession.contracts import strands
 from shellsession.contracts.contract import CallError
 from shellsession.models import Request, Result
-from shellsession.text import MAX_CHARS
 
 agent, bash = strandses.agent, strandses.bash
 
@@ -148,11 +147,21 @@ def test_stdout_and_stderr_come_apart_without_the_last_newline(
     assert execute(bash, command) == dict(zip(("output", "error"), expected, strict=True))
 
 
-def test_what_was_dropped_of_an_endless_output_is_counted(bash: Bash) -> None:
-    found = output(bash, "seq 1000000")
-    assert len(found) <= MAX_CHARS
-    assert found.startswith("1\n2\n")
-    assert found.endswith("999999\n1000000")
+def test_output_of_megabytes_comes_back_whole(bash: Bash) -> None:
+    assert output(bash, "seq 1000000") == "\n".join(map(str, range(1, 1_000_001)))
+
+
+def test_output_beyond_16_mib_is_cut_and_counted(bash: Bash) -> None:
+    found = output(bash, "yes 123456789 | head -n 2000000")
+    omitted = re.search(r"\n\[(\d+) bytes omitted\]\n", found)
+    assert omitted
+    assert len(found) - len(omitted[0]) + 1 == strands.MAX_OUTPUT
+    assert int(omitted[1]) == 20_000_000 - strands.MAX_OUTPUT
+
+
+def test_max_chars_bounds_the_output(agents: Agents) -> None:
+    found = output(strands.tool(agents, agent="a", max_chars=1000), "seq 1000000")
+    assert len(found) <= 1000
     assert re.search(r"\[\.\.\. 6 8[\d ]+ bytes omitted \.\.\.\]", found)
 
 
