@@ -165,7 +165,8 @@ def fitted(data: bytes, omitted: int, cut: int, room: int, cleaned: bool = True,
     if not omitted and len(data) <= 2 * _WINDOW * room and len(text := text_of(data, cleaned)) <= room:
         return text
     before, after = _whole_lines(*_around(data, cut)) if omitted else (data, data)
-    free = room - len(_mark(omitted + len(data), f"about {grouped(len(data) + lines)} lines", call))
+    longest = _mark(omitted + len(data), f"about {grouped(len(data) + lines)} lines", call) + "\n"
+    free = room - len(longest)
     if free <= 0:
         return _mark(omitted + len(data), call=call)[:room]
     head, size = _first(before, free // 2, cleaned)

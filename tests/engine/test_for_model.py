@@ -83,6 +83,11 @@ def test_it_is_never_longer_than_asked_for(printed: list[bytes], most: int, clea
     assert len(result.for_model(most, cleaned)) <= most
 
 
+def test_long_output_with_the_longest_mark_fits() -> None:
+    data = b"".join(b"%d\n" % number for number in range(110_000))  # its lines are estimated, and have as many digits
+    assert [room for room in range(300, 400) if len(fitted(data, 0, 0, room)) > room] == []
+
+
 @given(st.lists(st.text(max_size=40), max_size=200), st.integers(100, 700))
 def test_what_is_shown_and_what_is_omitted_is_all(printed: list[str], room: int) -> None:
     data = "\n".join(printed).encode("utf-8", "replace")
