@@ -33,11 +33,15 @@ class FileRequest(NamedTuple):
 
 
 class FileReply(NamedTuple):
-    """The piece that was read, if any, and which file it was: its absolute path, and its device and inode."""
+    """The piece that was read, if any, and which file it was: its absolute path, and its device and inode.
+
+    ``size``: bytes of the whole file now; 0 for most files of /proc, whatever they contain.
+    """
 
     path: str
     file: tuple[int, ...]
     data: bytes = b""
+    size: int = 0
 
 
 class Transfer(Generic[T]):
@@ -84,17 +88,19 @@ def path_name(path: object) -> str:
 
 def _read(name: str, into: BinaryIO | None) -> Generator[FileRequest, FileReply | None, bytes]:
     request, kept = FileRequest(name, name), list[bytes]()
+    end = 0  # a file that grows as fast as it is read would have no other
     while True:
         reply = yield request
         assert reply is not None
-        size = len(reply.data)
+        end = end or reply.size
+        data = reply.data[: end - request.begin] if end else reply.data
         if into is None:
-            kept.append(reply.data)
+            kept.append(data)
         else:
-            _write_all(into, reply.data)
-        if size < PIECE:
+            _write_all(into, data)
+        request = request._replace(path=reply.path, file=reply.file, begin=request.begin + len(data))
+        if len(data) < PIECE or request.begin == end:
             return b"".join(kept)
-        request = request._replace(path=reply.path, file=reply.file, begin=request.begin + size)
 
 
 def _write_all(into: BinaryIO, data: bytes) -> None:

@@ -129,8 +129,29 @@ def test_what_is_no_regular_file_is_refused_at_once(sh: Session, place: Path) ->
             with refused():
                 sh.write_file(path, b"x")
     os.close(directory)
-    with pytest.raises(InvalidRequest, match="'/proc/self/environ' is about the process that reads it"):
+    with pytest.raises(InvalidRequest, match="'/proc/self/environ' would be this process's, not the session's"):
         sh.read_file("/proc/self/environ")
+
+
+def test_the_threads_of_the_reading_process_are_refused(sh: Session) -> None:
+    process = sh.run("echo $PPID").stdout.strip()  # this process, or the daemon
+    for thread in os.listdir(f"/proc/{process}/task"):
+        with pytest.raises(InvalidRequest, match="would be this process's"):
+            sh.read_file(f"/proc/{thread}/maps")
+
+
+def test_a_file_that_grows_as_it_is_read_ends(sh: Session, place: Path) -> None:
+    (place / "grows").write_bytes(b"x" * (PIECE + 5))
+
+    class Growing(io.BytesIO):
+        def write(self, data: Any) -> int:
+            with open(place / "grows", "ab") as file:
+                file.write(b"y" * 2 * PIECE)
+            return super().write(data)
+
+    sh.read_file(place / "grows", into=(into := Growing()))
+    assert into.getvalue() == b"x" * (PIECE + 5)
+    assert len(sh.read_file("/proc/self/../version")) > 0  # says that its size is 0
 
 
 def test_a_file_that_is_replaced_meanwhile_is_not_mixed_with_the_other(sh: Session, place: Path) -> None:

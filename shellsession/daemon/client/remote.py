@@ -588,7 +588,8 @@ class Remote(AnySession[PreparedRun]):
         if "errno" in header:
             number = field(header, "errno", int)
             raise OSError(number, os.strerror(number), request.name)
-        return FileReply(field(header, "value", str), tuple(field(header, "file", list)), only_part(parts))
+        path, file, size = field(header, "value", str), field(header, "file", list), field(header, "size", int)
+        return FileReply(path, tuple(file), only_part(parts), size)
 
     async def _send_only(self, request: Message) -> None:
         await self._ask(request)

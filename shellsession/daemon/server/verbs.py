@@ -314,7 +314,7 @@ async def _access(shared: SharedSession, request: FileRequest) -> Answer:
         reply = await to_its_end(asyncio.to_thread(work))
     except OSError as error:
         return Answer({"errno": error.errno})
-    return Answer({"value": reply.path, "file": list(reply.file)}, (reply.data,))
+    return Answer({"value": reply.path, "file": list(reply.file), "size": reply.size}, (reply.data,))
 
 
 async def _kill_job(shared: SharedSession, incoming: Incoming) -> Answer:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from contextlib import suppress
 from typing import Final
 
 from ...errors import InvalidRequest
 from ...files import PIECE, FileReply, FileRequest
-from ...sandbox import is_within
 from ..kernel import proc
 
+_OF_PROCESS: Final = re.compile("/proc/([0-9]+)(?:/|$)")
 # Without O_NONBLOCK, opening a named pipe would wait for its other end.
 _FLAGS: Final = os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK | os.O_NOFOLLOW
 
@@ -28,21 +29,24 @@ def access(request: FileRequest, cwd: str, umask: int) -> FileReply:
             raise FileNotFoundError(errno.ENOENT, "")
         # Without links, for /proc/self and /dev/fd would lead to the files of this process. A "/" at the end counts.
         path = os.path.realpath(os.path.join(cwd, request.path)) + "/" * request.path.endswith("/")
-        if is_within(path, f"/proc/{os.getpid()}"):
-            raise InvalidRequest(f"{request.name!r:.300} is about the process that reads it: use a command instead")
+        # Each thread has a directory there, too, which is not listed.
+        if (found := _OF_PROCESS.match(path)) and os.path.isdir(f"/proc/self/task/{found[1]}"):
+            raise InvalidRequest(
+                f"{request.name!r:.300} would be this process's, not the session's: read it with a command"
+            )
         if request.parents:
             _make_directories(os.path.dirname(path), umask)
         fd, is_new = _open(path, request, umask)
         try:
             if is_new and 0o666 & proc.umask() & ~umask:  # our own umask has taken away too much
                 os.fchmod(fd, 0o666 & ~umask)
-            found = os.fstat(fd)
-            _check_regular(found, request)
-            file = found.st_dev, found.st_ino
+            state = os.fstat(fd)
+            _check_regular(state, request)
+            file = state.st_dev, state.st_ino
             if request.file not in (None, file):
                 raise OSError(errno.ESTALE, "")
             if request.data is None:
-                return FileReply(path, file, _read(fd, request.begin))
+                return FileReply(path, file, _read(fd, request.begin), state.st_size)
             if request.file is None:
                 os.ftruncate(fd, 0)
             _write(fd, request.begin, request.data)
