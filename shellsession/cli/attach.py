@@ -7,6 +7,7 @@ still reads keys: a daemon that does not reply cannot trap the person.
 from __future__ import annotations
 
 import argparse
+import os
 import secrets
 import shlex
 import time
@@ -270,7 +271,7 @@ class Person(Watcher):
         elif command.strip():
             self._resize()
             how = {"timeout": _YIELD_AFTER, "on_timeout": "yield", "stdin": "tty", "echo": True, "merge_stderr": True}
-            self._ask("run", command, limits=limits_fields(_LIMITS), **how)
+            self._ask("run", command, limits=limits_fields(_LIMITS), env=_editors(), **how)
 
     def _refresh(self) -> bool:
         """Ask for the working directory, and for keys our last command has not read; False if the person leaves."""
@@ -374,3 +375,11 @@ class Person(Watcher):
     def show_closed(self) -> None:
         """Raise SessionClosed: we do not have exclusive use of the next session."""
         raise SessionClosed(f"the session of agent {self.connection.agent!r} was closed: attach again for a new one")
+
+
+def _editors() -> dict[str, str]:
+    """The editors of this person, in place of those of the session, which open nothing."""
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    git = os.environ.get("GIT_EDITOR", editor)
+    sequence = os.environ.get("GIT_SEQUENCE_EDITOR", git)
+    return {"GIT_EDITOR": git, "GIT_SEQUENCE_EDITOR": sequence, "EDITOR": editor, "VISUAL": editor}

@@ -33,7 +33,7 @@ from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeVar, overload
 
 from ..agents import Agents, AsyncAgents
-from ..engine.bash.spawn import AGENT_ENV, inherited
+from ..engine.bash.spawn import for_agent, inherited
 from ..engine.kernel import proc
 from ..errors import InvalidRequest, SessionClosed, ShellSessionError, ShellUnavailable
 from ..models import Request, Result
@@ -187,7 +187,8 @@ def _daemon_options(session: Any) -> dict[str, Any]:
     started = options.get("env", {})
     if options["inherited"] and (sandbox := _sandbox_of(session)) is not None:
         started = sandbox.environment(started)
-    started = {**started, **(AGENT_ENV if options.get("agent_env", True) else {})}
+    if options.get("agent_env", True):
+        started = for_agent(started)
     return {**options, "started": {**started, **(options["extra_env"] or {})}}
 
 

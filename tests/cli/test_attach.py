@@ -311,3 +311,13 @@ def test_what_a_program_switched_is_undone_when_the_person_leaves(sits: Sits) ->
     switched = re.findall(r"\x1b\[\?(\d+[hl])", person.screen.before or "")
     assert sorted(switched) == ["1000l", "1006l", "1049l", "25h"]
     assert person.ends() == 0
+
+
+def test_a_person_gets_an_editor_that_opens(sits: Sits, client: RemoteSession) -> None:
+    before = client.run("echo $GIT_EDITOR").stdout
+    person = sits()  # its environment names none
+    person.prompt()
+    assert person.runs("echo $GIT_EDITOR $EDITOR; (exit 3)") == "vi vi\r\n"
+    assert person.runs("echo $?") == "3\r\n"
+    person.leaves()
+    assert client.run("echo $GIT_EDITOR").stdout == before == ":\n"

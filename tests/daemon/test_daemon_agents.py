@@ -22,7 +22,7 @@ from shellsession.daemon.client.admin import stats
 # What bash itself adds to an environment, and what programs without a person get.
 BASH = {"PWD", "OLDPWD", "SHLVL", "_"}
 AGENT = {"PAGER", "GIT_PAGER", "GH_PAGER", "MANPAGER", "SYSTEMD_PAGER", "GIT_TERMINAL_PROMPT"}
-AGENT |= {"DEBIAN_FRONTEND", "PYTHONUNBUFFERED"}
+AGENT |= {"GIT_EDITOR", "GIT_SEQUENCE_EDITOR", "EDITOR", "VISUAL", "DEBIAN_FRONTEND", "PYTHONUNBUFFERED"}
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ Make = Callable[..., Session]
 # What bash itself puts into any environment.
 BASHS_OWN = {"PWD", "SHLVL", "_", "OLDPWD", "PS1", "PS2"}
 # What the issue promises of the set for programs without a person.
+EDITORS = ("GIT_EDITOR", "GIT_SEQUENCE_EDITOR", "EDITOR", "VISUAL")
 AGENT_ENV = {"PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
 
 
@@ -35,6 +36,23 @@ def test_the_environment_is_inherited_with_what_agents_need(new_session: Make, m
     found = environment(new_session())
     assert found["MINE"] == "it's\nmine"
     assert {name: found[name] for name in AGENT_ENV} == AGENT_ENV
+
+
+@pytest.mark.parametrize("tty", [True, False])
+def test_git_opens_no_editor_that_waits(new_session: Make, monkeypatch: pytest.MonkeyPatch, tty: bool) -> None:
+    for name in EDITORS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    sh = new_session(tty=tty)
+    sh.run("git init -qb master r; cd r; git config user.name A; git config user.email a@b", check=True)
+    sh.run("for n in 1 2; do echo $n >f; git add f; git commit -qm c$n; done; git branch other HEAD~", check=True)
+    assert sh.run("git commit --amend --allow-empty && git log -1 --format=%s").stdout.endswith("c2\n")
+    rebased = sh.run("git rebase -i HEAD~")
+    assert (rebased.outcome, rebased.exit_code) == ("exited", 1)
+    assert "no editor opens here" in rebased.stderr
+    assert sh.run("git checkout -q other; echo 3 >f; git commit -qam c3; git rebase master; git status").exit_code == 0
+    assert sh.run("git add f; git rebase --continue && git log -1 --format=%s").stdout.endswith("c3\n")
+    assert sh.run("git tag -a v1").outcome == "exited"  # git itself refuses an empty message
 
 
 @pytest.mark.parametrize("mine", ["", "screen"])

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...agents import AsyncAgents
 from ...async_session import AsyncSession
-from ...engine.bash.spawn import AGENT_ENV
+from ...engine.bash.spawn import for_agent
 from ...engine.io.output import without_output
 from ...engine.io.streams import FULL_PAUSE
 from ...engine.io.threads import drive
@@ -126,7 +126,7 @@ class Sessions:
         if request.inherited and sandbox is not None:
             env = sandbox.environment(env)
         if request.inherited and request.agent_env:
-            env = {**env, **AGENT_ENV}
+            env = for_agent(env)
         options: Any = {name: getattr(request, name) for name in SessionOptions.__annotations__}
         options |= {"env": env, **wanted}
         options["limits"] = None if request.limits is None else request.limits.made()

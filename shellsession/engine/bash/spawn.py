@@ -48,6 +48,10 @@ AGENT_ENV = {
     "DEBIAN_FRONTEND": "noninteractive",
     "PYTHONUNBUFFERED": "1",  # through a pipe, a program that its time limit ends would lose what it printed
 }
+# An editor would wait for keys. ``git commit --amend`` and ``rebase --continue`` keep the message as it is. Any other
+# text would be saved unchanged, too, so that ``git rebase -i`` would claim success: those editors fail.
+_NO_EDITOR = "sh -c 'echo no editor opens here: write the file with a command >&2; exit 1'"
+EDITORS = {"GIT_EDITOR": ":", "GIT_SEQUENCE_EDITOR": _NO_EDITOR, "EDITOR": _NO_EDITOR, "VISUAL": _NO_EDITOR}
 # These control an interactive bash itself. They would also affect our own lines, or end an idle shell (TMOUT).
 _DROPPED = (
     "PROMPT_COMMAND",
@@ -69,13 +73,18 @@ def inherited() -> dict[str, str]:
     return {name: value for name in list(os.environ) if (value := os.environ.get(name)) is not None}
 
 
+def for_agent(env: Mapping[str, str]) -> dict[str, str]:
+    """An inherited environment, with what ``agent_env`` adds. The host's choice of an editor stays."""
+    return {**EDITORS, **env, **AGENT_ENV}
+
+
 def environment(options: Options) -> dict[str, str]:
     """The environment bash starts with."""
     env = dict(inherited() if options.env is None else options.env)
     if options.sandbox is not None and options.env is None:
         env = options.sandbox.environment(env)
     if options.agent_env and options.env is None:
-        env.update(AGENT_ENV)
+        env = for_agent(env)
         # `clear` and `tput` fail with a dumb terminal, and that ends a script under `set -e`.
         env.setdefault("TERM", "xterm-256color" if options.tty else "dumb")
     env.update(options.extra_env or {})
