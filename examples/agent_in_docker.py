@@ -1,7 +1,7 @@
 """An agent in a container: its commands run in there, this program and the model's key stay out here.
 
 Needs:   the program docker
-Run:     python examples/agent_in_docker.py [--model openai:gpt-5]
+Run:     python examples/agent_in_docker.py [--model openai:gpt-6-sol]
 Prints:  the commands ran as user 1000
 
 The image is the one that examples/Dockerfile builds. Any other with bash, Python 3.11 and shellsession will do.

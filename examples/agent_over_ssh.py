@@ -1,6 +1,6 @@
 """An agent on another machine: its commands run there, and its shell outlives the connection.
 
-Run:     python examples/agent_over_ssh.py [--model openai:gpt-5]
+Run:     python examples/agent_over_ssh.py [--model openai:gpt-6-sol]
 Prints:  another connection finds 3 cities
 
 That runs here. For another machine, with Python and shellsession: SHELLSESSION_VIA='ssh box'

@@ -1,7 +1,7 @@
 """Ask a person before a command runs, except for those that only read. Answer n first, and then y.
 
 Needs:   the extra policy
-Run:     python examples/approve_commands.py [--model openai:gpt-5]
+Run:     python examples/approve_commands.py [--model openai:gpt-6-sol]
 Prints:  left in the directory: ['a.txt']
 """
 

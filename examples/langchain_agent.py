@@ -1,7 +1,7 @@
 """A LangChain agent whose tools are one bash: directory, variables and functions persist between its calls.
 
 Needs:   the extra langchain
-Run:     python examples/langchain_agent.py [--model openai:gpt-5]
+Run:     python examples/langchain_agent.py [--model openai:gpt-6-sol]
 Prints:  bash: 271
 """
 

@@ -1,7 +1,7 @@
 """Stream a LangGraph agent: its steps, and between them the output of each command while it runs.
 
 Needs:   the extra langchain
-Run:     python examples/langgraph_streaming.py [--model openai:gpt-5]
+Run:     python examples/langgraph_streaming.py [--model openai:gpt-6-sol]
 Prints:  output: test 2 of 3
 """
 

@@ -1,7 +1,7 @@
 """An agent of the OpenAI Agents SDK whose tools are one bash.
 
 Needs:   the extra openai
-Run:     python examples/openai_agents.py [--model openai:gpt-5]
+Run:     python examples/openai_agents.py [--model openai:gpt-6-sol]
 Prints:  bash: 271
 """
 

@@ -1,7 +1,7 @@
 """A Pydantic AI agent whose toolset is one bash.
 
 Needs:   the extra pydantic-ai
-Run:     python examples/pydantic_ai_agent.py [--model openai:gpt-5]
+Run:     python examples/pydantic_ai_agent.py [--model openai:gpt-6-sol]
 Prints:  bash: 271
 """
 

@@ -1,6 +1,6 @@
 """A ReAct loop without a framework: the model writes a command, reads what it printed, and goes on.
 
-Run:     python examples/react_loop.py [--model openai:gpt-5]
+Run:     python examples/react_loop.py [--model openai:gpt-6-sol]
 Prints:  model: Answer: 271 of the numbers contain a 7.
 """
 

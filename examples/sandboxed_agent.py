@@ -1,7 +1,7 @@
 """An agent in a sandbox: it can write in its project alone, without a network. The model reads why a command failed.
 
 Needs:   the program bubblewrap
-Run:     python examples/sandboxed_agent.py [--model openai:gpt-5]
+Run:     python examples/sandboxed_agent.py [--model openai:gpt-6-sol]
 Prints:  bash: /etc/motd: Read-only file system
 """
 

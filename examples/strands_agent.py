@@ -1,7 +1,7 @@
 """A Strands agent whose tools are one bash.
 
 Needs:   the extra strands
-Run:     python examples/strands_agent.py [--model openai:gpt-5]
+Run:     python examples/strands_agent.py [--model openai:gpt-6-sol]
 Prints:  bash: 271
 """
 

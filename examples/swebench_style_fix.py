@@ -1,7 +1,7 @@
 """Fix a repository as in SWE-bench: the agent edits it until the tests pass, and its answer is the patch.
 
 Needs:   the program git
-Run:     python examples/swebench_style_fix.py [--model openai:gpt-5]
+Run:     python examples/swebench_style_fix.py [--model openai:gpt-6-sol]
 Prints:  +    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 """
 

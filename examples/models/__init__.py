@@ -7,7 +7,7 @@ import argparse
 
 
 def model_name() -> str | None:
-    """The value of ``--model`` on the command line, such as openai:gpt-5; None without it."""
+    """The value of ``--model`` on the command line, such as openai:gpt-6-sol; None without it."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", metavar="PROVIDER:NAME", help="use this model instead of the scripted one")
     name: str | None = parser.parse_args().model
