@@ -21,7 +21,7 @@ from benchmarks.measure import Burst, duration, interleaved, ratios, spread, tim
 from benchmarks.scale import first_answer
 
 TREE: Final = Path(__file__).resolve().parent.parent
-# The last commit before an ordinary command had a path of its own, and before the rooms of the engine.
+# The last commit before an ordinary command had its own path, and before the rooms of the engine.
 BASE: Final = "bea4c3c"
 _PATIENCE: Final = 30.0  # seconds for a process to end
 
@@ -103,7 +103,7 @@ CASES: Final = (
 
 
 class Tree:
-    """One checkout: a process that runs its sessions, and a daemon of its own."""
+    """One checkout: a process that runs its sessions, and its own daemon."""
 
     def __init__(self, path: Path, home: str) -> None:
         self._env = {**os.environ, "PYTHONPATH": str(path), "HOME": home, "XDG_STATE_HOME": home}

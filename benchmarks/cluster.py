@@ -28,7 +28,7 @@ OUTPUT, FLOOD = 100_000_000, 1_000_000_000
 
 @contextlib.contextmanager
 def own_sshd() -> Iterator[list[str]]:
-    """The words that log in here through an sshd of our own."""
+    """The words that log in here through our own sshd."""
     program = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
     if program is None:
         raise SystemExit("no sshd: install openssh-server")

@@ -52,7 +52,7 @@ class Crowd:
             pipe.recv()  # all are ready
 
     def rate(self, kind: str, command: str, each: int) -> float:
-        """Commands a second of all together, until each has run so many."""
+        """Commands a second of all together, until each has run this many."""
         start = time.perf_counter()
         for pipe in self._pipes:
             pipe.send((kind, command, each))

@@ -15,7 +15,7 @@ from benchmarks.served import Served, served
 from shellsession import RemoteSession, connect
 
 FEW, MANY = 100, 2_000
-# Forks so many processes, which live until its stdin ends. With "orphans" it ends first, and init adopts them.
+# Forks this many processes, which live until its stdin ends. With "orphans" it ends first, and init adopts them.
 _FORKS = """
 import os, sys
 for _ in range(int(sys.argv[1])):
@@ -37,7 +37,7 @@ def measure(quick: bool) -> list[Row]:
 
 @contextlib.contextmanager
 def others(count: int, kind: str) -> Iterator[None]:
-    """Run so many processes: children of one that lives, or "orphans"."""
+    """Run this many processes: children of one that lives, or "orphans"."""
     pipe, before = subprocess.PIPE, process_count()
     with subprocess.Popen([sys.executable, "-ISc", _FORKS, str(count), kind], stdin=pipe, stdout=pipe) as parent:
         assert parent.stdout is not None

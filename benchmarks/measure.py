@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-# A burst runs one command so many times, and returns the seconds of each run.
+# A burst runs one command this many times, and returns the seconds of each run.
 Burst = Callable[[str, int], list[float]]
 
 
@@ -98,7 +98,7 @@ def timed(run: Callable[[str], object]) -> Burst:
 def interleaved(
     contenders: Mapping[str, Burst], command: str, bursts: int, sizes: Mapping[str, int]
 ) -> dict[str, list[float]]:
-    """Run every burst in turn, so many times. Returns the median of each run."""
+    """Run every burst in turn, this many times. Returns the median of each run."""
     medians: dict[str, list[float]] = {name: [] for name in contenders}
     for burst in contenders.values():
         burst(command, 2)  # do not measure work that is done only once

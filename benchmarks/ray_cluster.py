@@ -1,6 +1,6 @@
 """Sessions on a Ray cluster, against the local daemon and sessions in process: ``python -m benchmarks.ray_cluster``.
 
-Needs the extra ``ray``, and runs a cluster of its own: a head and three nodes on this machine.
+Needs the extra ``ray``, and runs its own cluster: a head and three nodes on this machine.
 """
 
 import argparse

@@ -29,7 +29,7 @@ DRIVERS = 2
 ALLOWED = ("OutcomeUnknown", "DaemonUnavailable")
 # Seconds after which no process of a killed daemon, node or driver may be left.
 GRACE = 3.0
-# An agent that has no answer for so many seconds is stuck.
+# An agent that has no answer for this many seconds is stuck.
 STUCK = 120.0
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from shellsession import Result
 
-# The demo shows so many lines of a long output.
+# The demo shows this many lines of a long output.
 LINES_SHOWN = 12
 
 # Output must not control the reader's terminal: control characters are shown as text.

@@ -12,7 +12,7 @@ from benchmarks.story import PATIENCE
 
 @dataclass(frozen=True)
 class Line:
-    """A command line, run as a process of its own, and what it must print and return."""
+    """A command line, run as its own process, and what it must print and return."""
 
     title: str
     arguments: tuple[str, ...]
@@ -38,7 +38,7 @@ LINES = (
         ("run", "-s", "a1", "cd tally; export MODE=release"),
     ),
     Line("another process finds that state", ("run", "-s", "a1", "echo $MODE in ${PWD##*/}"), ("release in tally",)),
-    Line("agent a2 has a bash of its own", ("run", "-s", "a2", "echo ${MODE:-unset} in ${PWD##*/}"), ("unset in ",)),
+    Line("agent a2 has its own bash", ("run", "-s", "a2", "echo ${MODE:-unset} in ${PWD##*/}"), ("unset in ",)),
     Line(
         "the exit status is the command's; 124 after a time limit, state kept",
         ("run", "-s", "a1", "--timeout", "1", "echo begun; sleep 1000"),

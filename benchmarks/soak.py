@@ -1,6 +1,6 @@
 """`python -m benchmarks.soak`: random verbs from clients that are killed and disconnected. No answer may be wrong.
 
-Each of eight client processes has an agent of its own, and all share four more. Some use connections that break. Each
+Each of eight client processes has its own agent, and all share four more. Some use connections that break. Each
 client checks every answer. After each minute all agents are closed, and the daemon must be as it was at first.
 """
 
@@ -30,7 +30,7 @@ MARK = "SHELLSESSION_SOAK"
 # The descriptors of the daemon that an open session may take: its own, and those of a few jobs.
 FILES_EACH = 30
 # The daemon keeps answers for clients that ask again: up to 64 MiB, reached by the third minute. From then on it may
-# grow by so many bytes a minute. A fragmented heap needs some of that; a leak of sessions took 6 MiB.
+# grow by this many bytes a minute. A fragmented heap needs some of that; a leak of sessions took 6 MiB.
 FULL, GROWTH = 3, 4 * MEBIBYTE
 HEADER = ("minute", "answers", "wrong", "clients killed", "lines cut", "hung", "fds", "processes", "files", "RSS MiB")
 

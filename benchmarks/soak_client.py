@@ -1,4 +1,4 @@
-"""One client of the soak: it uses an agent of its own and some shared ones, and may be killed at any moment.
+"""One client of the soak: it uses its own agent and some shared ones, and may be killed at any moment.
 
 Law: the client writes what it is about to do to disk first, so that its successor knows what may have happened.
 """

@@ -18,7 +18,7 @@ LINE = b"2026-11-21 12:00:00 worker 7: compiled module in 0.42 s, no warnings, 3
 
 @contextlib.contextmanager
 def lines(size: int) -> Iterator[tuple[str, int]]:
-    """A command that prints about so many bytes of lines as fast as possible, and their exact count."""
+    """A command that prints about this many bytes of lines as fast as possible, and their exact count."""
     with tempfile.TemporaryDirectory(prefix="shellsession-bench-") as directory:
         flood = Path(directory, "lines")
         flood.write_bytes(LINE * (size // len(LINE)))

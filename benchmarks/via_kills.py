@@ -29,7 +29,7 @@ MARK = "SHELLSESSION_VIA_KILLS"
 
 @dataclass
 class Agent:
-    """One agent, in a thread of its own. ``faults``: impossible answers. ``ended``: how its commands ended."""
+    """One agent, in its own thread. ``faults``: impossible answers. ``ended``: how its commands ended."""
 
     session: RemoteSession
     lines: Path

@@ -1,4 +1,7 @@
-"""Hooks of MkDocs for this site: they write the reference of the command line, and refuse what other hosts serve."""
+"""Hooks of MkDocs for this site.
+
+They write the reference of the command line and the pages of examples/, and refuse what other hosts serve.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File
 
 from shellsession.cli.arguments import VERBS, parser_of
 
@@ -21,6 +25,39 @@ _LOADED: Final = re.compile(
     r"""[^>]*\bhref=["']?(?:https?:)?//[^>]*>|(?:@import\s+|url\()["']?(?:https?:)?//[^"')]*|class="mermaid\"""",
     re.IGNORECASE,
 )
+_EXAMPLES: Final = Path(__file__).parent.parent / "examples"
+_LINK: Final = re.compile(r"\[([^\]]+)\]\(([^):]+)\)")
+_LANGUAGES: Final = {".py": "python", ".sh": "bash", ".service": "ini", "": "dockerfile"}
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Return the files of the site with a page for the table of examples/, and one for each file that it links to."""
+    table = (_EXAMPLES / "README.md").read_text(encoding="utf-8")
+    pages = {"index.md": _LINK.sub(_linked, table)}
+    for _, target in _LINK.findall(table):
+        if page := _page(target):
+            path = _file(target)
+            text = path.read_text(encoding="utf-8").rstrip("\n")
+            pages[page] = f"# {path.name}\n\n````{_LANGUAGES[path.suffix]}\n{text}\n````\n"
+    for name, text in pages.items():
+        files.append(File.generated(config, f"examples/{name}", content=text))
+    return files
+
+
+def _file(target: str) -> Path:
+    """The file behind a link of the table; for a directory with one file, that."""
+    path = _EXAMPLES / target
+    return next(path.iterdir()) if path.is_dir() else path
+
+
+def _page(target: str) -> str | None:
+    """The name of a linked file's page. The models, which are many, have none."""
+    return None if target == "models" else f"{target.replace('.', '_')}.md"
+
+
+def _linked(link: re.Match[str]) -> str:
+    page = _page(link[2])
+    return f"[{link[1]}]({page})" if page else f"`{link[1]}`"
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

@@ -1,4 +1,4 @@
-"""Twenty agents at the same time, each with a bash of its own, in one asyncio program.
+"""Twenty agents at the same time, each with its own bash, in one asyncio program.
 
 Run:     python examples/react_async_20_agents.py [--model openai:gpt-6-sol]
 Prints:  agent-12: Answer: 144

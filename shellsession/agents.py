@@ -90,7 +90,7 @@ class Registry(Generic[S]):
 
     def __init__(self, max_sessions: int, idle_ttl: float | EllipsisType | None) -> None:
         if isinstance(max_sessions, bool) or not isinstance(max_sessions, int) or max_sessions < 1:
-            raise InvalidRequest(f"max_sessions is a number of sessions, 1 or more, not {max_sessions!r}")
+            raise InvalidRequest(f"max_sessions must be a number of sessions, 1 or more, not {max_sessions!r}")
         self._spares_lasting = isinstance(idle_ttl, EllipsisType)
         ttl = _IDLE_TTL if isinstance(idle_ttl, EllipsisType) else idle_ttl
         check_seconds("idle_ttl", ttl)
@@ -294,7 +294,7 @@ def _key(agent: object) -> str | int:
     if isinstance(agent, str):
         return agent
     if agent is None or not type(agent).__weakrefoffset__:
-        raise InvalidRequest(f"an agent is a name (str), or an object that allows weak references, not {agent!r}")
+        raise InvalidRequest(f"an agent must be a name (str), or an object that allows weak references, not {agent!r}")
     return id(agent)
 
 
@@ -346,7 +346,7 @@ class _Agents(Generic[S]):
         **session_options: Unpack[SessionOptions],
     ) -> None:
         """``max_sessions``: how many agents may have sessions at a time.
-        ``idle_ttl``: a session is closed after so many seconds without a command or a running job (None: never). The
+        ``idle_ttl``: a session is closed after this many seconds without a command or a running job (None: never). The
         default is 3600, but spares the sessions of the ``strands`` tool, which live as long as their agents.
         ``session_options``: the options of Session. Raises InvalidRequest.
         """

@@ -109,7 +109,7 @@ class Base(AnySession[Request]):
         Raises InvalidRequest.
         """
         if sandbox is not None and not isinstance(sandbox, Sandbox):
-            raise InvalidRequest(f"sandbox is a Sandbox, not {type(sandbox).__name__}")
+            raise InvalidRequest(f"sandbox must be a Sandbox, not {type(sandbox).__name__}")
         kept = Limits() if limits is None else _limits_of(limits, sandbox)
         self._defaults = defaults_of(locals(), kept)
         self._gentle = "kill" if on_timeout == "kill" else "interrupt"
@@ -239,7 +239,7 @@ class Base(AnySession[Request]):
         if (stdin := given.get("stdin")) is TTY:
             check_flag("tty", tty := changes.setdefault("tty", True))
             if not tty:
-                raise InvalidRequest("stdin=TTY gives the command the terminal: tty=False contradicts that")
+                raise InvalidRequest("stdin=TTY gives the command the terminal: leave out tty=False")
         elif stdin is not None:
             changes["stdin"] = fed(stdin)
         elif given.get("tty") is False:  # goes before the session's stdin=TTY
@@ -362,7 +362,7 @@ class Base(AnySession[Request]):
 def _limits_of(limits: object, sandbox: Sandbox | None) -> Limits:
     """Return the limits with the spill path resolved. Raises InvalidRequest."""
     if not isinstance(limits, Limits):
-        raise InvalidRequest(f"limits is a Limits, not {limits!r}")
+        raise InvalidRequest(f"limits must be a Limits, not {limits!r}")
     return resolve_spill(limits, sandbox)
 
 

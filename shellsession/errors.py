@@ -90,7 +90,7 @@ IN_CALLBACK: Final = (
     " session, or call interrupt() from another thread"
 )
 ANOTHER_LOOP: Final = (
-    "this session is in use on another event loop, which runs in another thread: give each loop a session of its own,"
+    "this session is in use on another event loop, which runs in another thread: give each loop its own session,"
     " or use a Session, which is safe from many threads"
 )
 

@@ -67,7 +67,7 @@ class Transfer(Generic[T]):
 def reading(path: object, into: BinaryIO | None) -> Transfer[bytes]:
     """Read a file; see ``read_file``. Raises InvalidRequest."""
     if into is not None and not hasattr(into, "write"):
-        raise InvalidRequest(f"into is a file that is open for writing bytes, not {into!r:.100}")
+        raise InvalidRequest(f"into must be a file that is open for writing bytes, not {into!r:.100}")
     return Transfer(_read(path_name(path), into))
 
 
@@ -82,7 +82,7 @@ def writing(path: object, data: object, parents: object) -> Transfer[None]:
 def path_name(path: object) -> str:
     """Return a path as text. Raises InvalidRequest."""
     if not (name := path_text(path)):
-        raise InvalidRequest(f"path is a path (str) that is not empty, not {path!r:.100}")
+        raise InvalidRequest(f"path must be a path (str) that is not empty, not {path!r:.100}")
     return name
 
 

@@ -197,10 +197,10 @@ class Limits(Record):
         for name in ("max_output", "spill_max"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-                raise InvalidRequest(f"limits.{name} is a number of bytes, 0 or more, not {value!r}")
+                raise InvalidRequest(f"limits.{name} must be a number of bytes, 0 or more, not {value!r}")
         if self.spill is not None:
             if not (spill := path_text(self.spill)):
-                raise InvalidRequest(f"limits.spill is the path of a file or directory (str), not {self.spill!r:.100}")
+                raise InvalidRequest(f"limits.spill must be the path of a file or directory, not {self.spill!r:.100}")
             self.__dict__["spill"] = spill
         if self.on_overflow not in ("truncate", "kill"):
             raise InvalidRequest(f'limits.on_overflow is "truncate" or "kill", not {self.on_overflow!r}')
@@ -226,7 +226,8 @@ def check_seconds(name: str, value: object) -> None:
         return
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= LONGEST:
         raise InvalidRequest(
-            f"{name} is a positive number of seconds (at most {LONGEST:.0f}), or None for no limit, not {value!r:.100}"
+            f"{name} must be a positive number of seconds (at most {LONGEST:.0f}), or None for no limit, "
+            f"not {value!r:.100}"
         )
 
 
@@ -268,15 +269,15 @@ class Request(Record, unshown=("env",)):
     def __post_init__(self) -> None:
         self._check_command()
         if self.cwd is not None and not path_text(self.cwd):
-            raise InvalidRequest(f"cwd is the path of a directory, not {self.cwd!r:.100}")
+            raise InvalidRequest(f"cwd must be the path of a directory, not {self.cwd!r:.100}")
         if self.env is not None:
             _check_variables(self.env)
         check_seconds("timeout", self.timeout)
         check_seconds("idle_timeout", self.idle_timeout)
         if not isinstance(self.limits, Limits):
-            raise InvalidRequest(f"limits is a Limits, not {type(self.limits).__name__}")
+            raise InvalidRequest(f"limits must be a Limits, not {type(self.limits).__name__}")
         if self.on_output is not None and not callable(self.on_output):
-            raise InvalidRequest(f"on_output is a function of (stream, data), not {self.on_output!r}")
+            raise InvalidRequest(f"on_output must be a function of (stream, data), not {self.on_output!r}")
         if not (type(self.tty) is type(self.merge_stderr) is type(self.isolated) is type(self.echo) is bool):
             for name in ("tty", "merge_stderr", "isolated", "echo"):
                 check_flag(name, getattr(self, name))
@@ -319,7 +320,7 @@ _COMPUTED: Final = frozenset(
 def _check_variables(env: object) -> None:
     """Raise InvalidRequest unless a command can have these variables. No message shows a value: it may be a secret."""
     if not isinstance(env, Mapping):
-        raise InvalidRequest(f"env is a mapping of names to values, not {type(env).__name__}")
+        raise InvalidRequest(f"env must be a mapping of names to values, not {type(env).__name__}")
     for name, value in env.items():
         if not (isinstance(name, str) and name.isascii() and name.isidentifier()):
             head, equals, _ = name.partition("=") if isinstance(name, str) else (type(name).__name__, "", "")
@@ -498,7 +499,7 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
             if type(getattr(made, name)) not in _KINDS[kind]:
                 raise InvalidRequest(f"a result's {name} is {kind}, not {getattr(made, name)!r:.100}")
             if kind == "tuple[int, ...]" and any(type(one) is not int for one in getattr(made, name)):
-                raise InvalidRequest(f"a result's {name} is a list of int, not {getattr(made, name)!r:.100}")
+                raise InvalidRequest(f"a result's {name} must be a list of int, not {getattr(made, name)!r:.100}")
         return made
 
     @classmethod

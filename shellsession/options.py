@@ -58,7 +58,7 @@ def path_of(name: str, value: object) -> str:
         if (path := path_text(value)) is not None:
             os.fsencode(path)  # raises if this locale cannot encode it
             return path
-    raise InvalidRequest(f"{name} is a path (str), not {_shown(value)}")
+    raise InvalidRequest(f"{name} must be a path (str), not {_shown(value)}")
 
 
 def absolute(path: str) -> str:
@@ -78,7 +78,7 @@ def check_policy(policy: object) -> None:
         from .policy.rules import Policy  # 13 ms, and rarely needed
 
         if not isinstance(policy, Policy):
-            raise InvalidRequest(f"policy is a Policy, not {_shown(policy)}")
+            raise InvalidRequest(f"policy must be a Policy, not {_shown(policy)}")
 
 
 def place_of(cwd: object) -> str | None:
@@ -112,7 +112,7 @@ def commands_of(name: str, commands: object) -> tuple[bytes, ...]:
     if isinstance(commands, str | bytes):
         commands = (commands,)
     if not isinstance(commands, Iterable) or isinstance(commands, Mapping):
-        raise InvalidRequest(f"{name} is a sequence of commands, not {_shown(commands)}")
+        raise InvalidRequest(f"{name} must be a sequence of commands, not {_shown(commands)}")
     return tuple(Request(to_bytes(name, text)).command for text in commands)
 
 
@@ -123,7 +123,7 @@ def defaults_of(options: Mapping[str, Any], limits: Limits) -> Request:
         raise InvalidRequest("stdin of a session is None or TTY: give a command its input with run(stdin=...)")
     defaults = Request(b"", limits=limits, **given)
     if defaults.stdin is TTY and not defaults.tty:
-        raise InvalidRequest("stdin=TTY gives each command the terminal: tty=False contradicts that")
+        raise InvalidRequest("stdin=TTY gives each command the terminal: leave out tty=False")
     return defaults
 
 
@@ -134,7 +134,7 @@ def check_options(env: object, extra_env: object, agent_env: object, size: objec
     """
     for name, value in (("env", env), ("extra_env", extra_env)):
         if value is not None and not isinstance(value, Mapping):
-            raise InvalidRequest(f"{name} is a mapping of names to values, not {type(value).__name__}")
+            raise InvalidRequest(f"{name} must be a mapping of names to values, not {type(value).__name__}")
         for variable in (value or {}).items():
             _check_variable(*variable)
     if not isinstance(agent_env, bool):  # perhaps a mapping that was meant as extra_env

@@ -78,7 +78,7 @@ Read = Callable[[Query], Reading[Any]]
 def check_chars(max_chars: object) -> None:
     """Raise InvalidRequest for a ``max_chars`` that is not a length, or too small to hold output."""
     if isinstance(max_chars, bool) or not isinstance(max_chars, int) or max_chars < LEAST_CHARS:
-        raise InvalidRequest(f"max_chars is a number of characters, {LEAST_CHARS} or more, not {max_chars!r:.100}")
+        raise InvalidRequest(f"max_chars must be a number of characters, {LEAST_CHARS} or more, not {max_chars!r:.100}")
 
 
 def query_for(
@@ -92,7 +92,7 @@ def query_for(
 ) -> Query:
     """Return the checked arguments of ``read_output``. Raises InvalidRequest."""
     if not isinstance(id, str):
-        raise InvalidRequest(f"id is the id of a result (str), not {id!r:.100}")
+        raise InvalidRequest(f"id must be the id of a result (str), not {id!r:.100}")
     if stream not in ("stdout", "stderr"):
         raise InvalidRequest(f'stream is "stdout" or "stderr", not {stream!r:.100}')
     if bytes is not None and (lines is not None or grep is not None):

@@ -120,7 +120,7 @@ def size_text(size: int) -> str:
 
 def _paths(name: str, given: object) -> Iterator[str]:
     if isinstance(given, str | bytes | PathLike) or not isinstance(given, Iterable):
-        raise InvalidRequest(f"sandbox.{name} is a list of paths, not {given!r}")
+        raise InvalidRequest(f"sandbox.{name} must be a list of paths, not {given!r}")
     for one in given:
         if not (path := path_text(one)):
             raise InvalidRequest(f"sandbox.{name}: {one!r} is not the path of a file or directory (str)")
@@ -130,7 +130,7 @@ def _paths(name: str, given: object) -> Iterator[str]:
 
 def _patterns(given: object) -> Iterator[str]:
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        raise InvalidRequest(f"sandbox.pass_env is a list of names or patterns of variables, not {given!r}")
+        raise InvalidRequest(f"sandbox.pass_env must be a list of names or patterns of variables, not {given!r}")
     for one in given:
         if not isinstance(one, str) or not one or "=" in one:  # what follows "=" may be a secret
             shown = repr(one.partition("=")[0]) if isinstance(one, str) else type(one).__name__
@@ -143,7 +143,7 @@ def _memory(value: object) -> int | None:
     if isinstance(value, str):
         match = _SIZE.fullmatch(value.strip())
         if match is None:
-            raise InvalidRequest(f'sandbox.memory is a number of bytes or a text like "512M", not {value!r}')
+            raise InvalidRequest(f'sandbox.memory must be a number of bytes or a text like "512M", not {value!r}')
         value = int(match[1]) * _UNITS[match[2]]
     _check_number("memory", value, int, _MEMORY)
     return value if isinstance(value, int) else None
@@ -154,7 +154,9 @@ def _check_number(name: str, value: object, kind: Any, limits: tuple[float, floa
         return
     if isinstance(value, bool) or not isinstance(value, kind) or not limits[0] <= value <= limits[1]:
         low, high = limits
-        raise InvalidRequest(f"sandbox.{name} is a number from {low} to {high}, or None for no limit; not {value!r}")
+        raise InvalidRequest(
+            f"sandbox.{name} must be a number from {low} to {high}, or None for no limit; not {value!r}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +260,7 @@ def _mounts(sandbox: Sandbox, facts: Facts) -> dict[str, _Mount]:
 
 
 def _directories_between(mounts: Iterable[str], writable: Iterable[str]) -> Iterator[str]:
-    """The directories between a writable path and the mounts inside it; each gets a mount of its own.
+    """The directories between a writable path and the mounts inside it; each gets its own mount.
 
     A mount point cannot be renamed. If one of these directories could be renamed inside, the next start of bash, after
     an `exit`, would mount other files.

@@ -167,7 +167,7 @@ class Session(Base, ThreadSession[Request]):
 
         The default is the session's ``timeout``; None is no limit. The Result has the output since the previous one.
 
-        * ``idle_timeout``: also return when the command has printed nothing for so many seconds (``outcome="idle"``).
+        * ``idle_timeout``: also return when the command has printed nothing for this many seconds (``outcome="idle"``).
           The default is what the command was run with; None is no limit.
         * ``until``: also return when the output matches this regular expression (``outcome="running"``). The search
           begins where the command began, or behind the last match, and covers the last 256 KiB of both streams.

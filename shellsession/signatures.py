@@ -156,7 +156,7 @@ def check_idle(idle_timeout: Seconds) -> None:
 def pattern_of(until: object) -> re.Pattern[str] | None:
     """Return the regular expression of ``wait(until=)``. Raises InvalidRequest."""
     if until is not None and not isinstance(until, str):
-        raise InvalidRequest(f"until is a regular expression (str), not {until!r:.100}")
+        raise InvalidRequest(f"until must be a regular expression (str), not {until!r:.100}")
     return None if until is None else compiled("until", until, re.MULTILINE)
 
 

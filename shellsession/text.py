@@ -51,7 +51,7 @@ _MOVES: Final = re.compile("(\b+|[\r\x1c\x1d\x1e])")
 
 LOST: Final = "its state is lost, the next command starts in a fresh one"
 KEPT: Final = "the shell, its directory and its variables are kept"
-# So many bytes are looked at for each character that there is room for.
+# This many bytes are looked at for each character that there is room for.
 _WINDOW: Final = 2
 # What models are given elsewhere, too, before it crowds out the task: about 8 000 tokens.
 MAX_CHARS: Final = 30_000
@@ -59,7 +59,7 @@ MAX_CHARS: Final = 30_000
 # else (1 MiB: 0.5 ms).
 _COUNTED: Final = 1 << 15
 _NO_LINES: Final = dict[str, int]()
-# So many process ids are shown.
+# This many process ids are shown.
 _LISTED: Final = 20
 
 
@@ -212,7 +212,7 @@ def text_of(data: bytes, cleaned: bool = True) -> str:
 
 
 def _first(data: bytes, room: int, cleaned: bool) -> tuple[str, int]:
-    """The first lines that fit into so many characters, and their size in bytes; or the first part of a long line."""
+    """The first lines that fit into this many characters, and their size in bytes; or the first part of a long line."""
     window = data[: _WINDOW * room]
     text = text_of(window, cleaned)
     if len(window) == len(data) and len(text) <= room:
@@ -227,7 +227,7 @@ def _first(data: bytes, room: int, cleaned: bool) -> tuple[str, int]:
 
 
 def _last(data: bytes, room: int, cleaned: bool) -> tuple[str, int]:
-    """The last lines that fit into so many characters, and their size in bytes; or the last part of a long line."""
+    """The last lines that fit into this many characters, and their size in bytes; or the last part of a long line."""
     window = data[-_WINDOW * room :]
     text = text_of(window, cleaned)
     if len(window) == len(data) and len(text) <= room:
@@ -241,7 +241,7 @@ def _last(data: bytes, room: int, cleaned: bool) -> tuple[str, int]:
 
 
 def _begins_line(data: bytes, size: int) -> bool:
-    """Do the last so many bytes begin a line?"""
+    """Do the last this many bytes begin a line?"""
     return data[len(data) - size - 1 : len(data) - size] == b"\n"
 
 

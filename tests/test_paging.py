@@ -144,7 +144,7 @@ def test_a_mask_comes_before_all_else() -> None:
 
 @pytest.mark.parametrize("few", [0, 5, paging.LEAST_CHARS - 1, True, "x"])
 def test_a_limit_that_no_mark_fits_in_is_refused(few: Any) -> None:
-    with pytest.raises(InvalidRequest, match="max_chars is a number of characters, 200 or more, not "):
+    with pytest.raises(InvalidRequest, match="max_chars must be a number of characters, 200 or more, not "):
         query_for("c1", max_chars=few)
     with pytest.raises(InvalidRequest, match="200 or more"):
         exited(b"x", b"", 0, "/", 0.1, "c1").for_model(max_chars=few)

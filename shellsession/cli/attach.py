@@ -55,7 +55,7 @@ of several lines. The history keeps commands unmasked, secrets included, in atta
 
 # How many characters of another's command are shown.
 _COMMAND_LENGTH: Final = 4096
-# Our command is handed back after so many seconds. From then on it can get keys, and its end comes as an event.
+# Our command is handed back after this many seconds. From then on it can get keys, and its end comes as an event.
 _YIELD_AFTER: Final = 0.05
 # Seconds that a request to type waits until the command is handed back. The limit is shorter for a command of the
 # agent, whose own client may wait for it for long.
@@ -63,7 +63,7 @@ _TYPE_TIMEOUT: Final = 5.0
 _TYPE_TIMEOUT_AGENT: Final = 0.2
 # How much output of our commands the daemon keeps for others. Here it is shown as it arrives.
 _LIMITS: Final = Limits(max_output=1 << 16)
-# After so many seconds without a reply, tell the person.
+# After this many seconds without a reply, tell the person.
 _SILENCE_MAX: Final = 1.0
 # Seconds between two checks of the terminal's size while a command runs.
 _RESIZE_INTERVAL: Final = 0.2

@@ -16,9 +16,9 @@ EXAMPLES: Final = (
     ("shellsession interrupt --json builder", "its result, for programs"),
 )
 _DESCRIPTION: Final = """\
-End the command that runs in the agent's session, even if another process waits for it, and keep the session. Print what
-is known of its output. The exit status is 0 if the command has ended and the session's state is kept, and 125 if no
-command runs."""
+End the command that runs in the agent's session, even if another process waits for it, and keep the session. Print its
+output so far. The exit status is 0 if the command has ended and the session's state is kept, and 125 if no command
+runs."""
 
 
 def own_parser() -> argparse.ArgumentParser:

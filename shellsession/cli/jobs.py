@@ -24,8 +24,8 @@ EXAMPLES: Final = (
 )
 _DESCRIPTION: Final = """\
 List what earlier commands of an agent left running in the background, oldest first. With a JOB, print what it has
-printed since its command returned. The exit status is then 0; with --wait that of the job, or 124 if the time limit
-passed; with --until 1 if the job ended without a match, or 124."""
+printed since its command returned. The exit status is 0 for a list; with --wait the job's status; with --until 1 if the
+job ended without a match; 124 at the time limit."""
 _LATE: Final = 124
 _UNMATCHED: Final = 1
 

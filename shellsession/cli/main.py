@@ -105,7 +105,7 @@ def _run_guarded(words: Sequence[str], begin: Callable[[], object]) -> int:
     except OSError as error:
         from .arguments import tell_error
 
-        text = f"{error.strerror or error}: check where stdin comes from, and where stdout goes"
+        text = f"{error.strerror or error}: check what stdin and stdout are connected to"
         tell_error(ShellSessionError.code, text)
     return REFUSED
 
@@ -163,7 +163,7 @@ def _help() -> list[str]:
     return [
         "usage: shellsession VERB [OPTIONS] ...",
         "",
-        "One bash that stays open for each agent, shared by every process of yours.",
+        "One bash that stays open for each agent, shared by all your processes.",
         "",
         *(f"  {verb:<12}{what}" for verb, what in VERBS.items()),
         "",

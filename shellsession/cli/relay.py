@@ -22,7 +22,7 @@ else:
 
 
 _SIGINT: Final = (signal.SIGINT,)
-# A pipe that is ready for writing takes so many bytes without blocking: pipe(7), PIPE_BUF.
+# A pipe that is ready for writing takes this many bytes without blocking: pipe(7), PIPE_BUF.
 _PIECE: Final = 4096
 
 

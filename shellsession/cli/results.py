@@ -148,7 +148,7 @@ def show_result(result: Result, agent: str, json: bool) -> None:
 def read_stdin(most: int, instead: str) -> bytes:
     """Read stdin to its end. Raises InvalidRequest beyond ``most`` bytes; ``instead`` is the advice for that case."""
     if sys.stdin.isatty():
-        talk("reading from the terminal: end with Ctrl-D on a line of its own")
+        talk("reading from the terminal: end with Ctrl-D on its own line")
     pieces: list[bytes] = []
     size = 0
     while True:

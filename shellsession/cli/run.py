@@ -42,7 +42,7 @@ nothing could be run, 130 after Ctrl-C (which ends the command and keeps the ses
 session's shell. If this process itself is killed, the command continues."""
 
 _RULES: Final = """\
-The daemon holds them for every client of the session. They need the extra "policy"."""
+The daemon enforces them for every client of the session. They need the extra "policy"."""
 _SOURCE: Final = "put the script into a file, and run `source FILE`"
 _NOT_RUN: Final = "cancelled by Ctrl-C while it was waiting for the session: nothing was run"
 _UNKNOWN: Final = "cancelled by Ctrl-C, and the command may or may not have run: check its effects"

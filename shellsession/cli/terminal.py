@@ -126,7 +126,7 @@ class Terminal:
         self._tail = (self._tail + data)[-256:]
 
     def say(self, text: str) -> None:
-        """Show a message of our own on a line, dimmed if colours are enabled."""
+        """Show our own message on a line, dimmed if colours are enabled."""
         self.begin_line()
         self.show(encoded(f"\x1b[2m{text}\x1b[m" if self._dim else text) + b"\n")
 

@@ -14,11 +14,10 @@ EXAMPLES: Final = (
     ("shellsession wait --timeout 0.1 builder", "what it has printed by now; 124 means that it is still running"),
 )
 _DESCRIPTION: Final = """\
-Wait until the command that was handed back running ends or waits for input, or until the time limit passes. First comes
-what it has printed since the last call, then the rest as it is printed. The exit status is the command's, or 124 while
-it is still running; with --until it is 0 once the output matches. A command that was handed back because of
---idle-timeout is handed back again after each such silence. Ctrl-C ends the command, unless
-another process runs it and waits for it."""
+Wait for the running command until it ends, needs input, or the time is up. First comes what it has printed since the
+last call, then the rest as it is printed. The exit status is the command's, or 124 while it is still running; with
+--until it is 0 once the output matches. A command that was handed back because of --idle-timeout is handed back again
+after each such silence. Ctrl-C ends the command, unless another process runs it and waits for it."""
 
 
 def own_parser() -> argparse.ArgumentParser:

@@ -234,18 +234,18 @@ class _RayAgents(Generic[S]):
             raise InvalidRequest("this process is not connected to a Ray cluster: call ray.init() first")
         for option, value in (("max_sessions", max_sessions), ("per_node", per_node)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InvalidRequest(f"{option} is a number of sessions, 1 or more, not {value!r:.100}")
+                raise InvalidRequest(f"{option} must be a number of sessions, 1 or more, not {value!r:.100}")
         check_seconds("idle_ttl", idle_ttl)
         for option, seconds in (("lease", lease), ("patience", patience)):
             check_seconds(option, seconds)
             if seconds is None or seconds < 1:
-                raise InvalidRequest(f"{option} is a number of seconds, 1 or more, not {seconds!r:.100}")
+                raise InvalidRequest(f"{option} must be a number of seconds, 1 or more, not {seconds!r:.100}")
         if lifetime not in ("job", "detached"):
             raise InvalidRequest(f'lifetime is "job" or "detached", not {lifetime!r:.100}')
         if lifetime == "detached" and name is None:
             raise InvalidRequest("detached agents need a name=, by which the next driver finds them")
         if name is not None and (not isinstance(name, str) or not name):
-            raise InvalidRequest(f"name is a text, not {name!r:.100}")
+            raise InvalidRequest(f"name must be a text, not {name!r:.100}")
         if resources is not None and not _is_resources(resources):
             raise InvalidRequest(f'resources is a dict such as {{"GPU": 1}}, not {resources!r:.100}')
         check_elsewhere(session_options)

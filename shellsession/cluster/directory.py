@@ -23,11 +23,11 @@ from .relay import Relay
 NAMESPACE: Final = "shellsession"
 # How many seconds an answer about the nodes of the cluster is used.
 _FRESH: Final = 1.0
-# A node has so many seconds to answer for its sessions.
+# A node has this many seconds to answer for its sessions.
 _ANSWER: Final = 10.0
-# A relay may take so many seconds to start: Ray may install the job's packages first.
+# A relay may take this many seconds to start: Ray may install the job's packages first.
 _START: Final = 600.0
-# An agent keeps its place for so many seconds until it has a session.
+# An agent keeps its place for this many seconds until it has a session.
 _RESERVED: Final = 120.0
 
 

@@ -18,7 +18,7 @@ from ..daemon.client.pipe import BridgePipe, PipeTransport
 from ..errors import DaemonUnavailable
 from .relay import PIECE
 
-# So many calls are under way at most. One always is, so that the relay can answer.
+# This many calls are under way at most. One always is, so that the relay can answer.
 _CALLS_MAX: Final = 16
 # Idle connections that a driver keeps to each node.
 _CONNECTIONS: Final = 64

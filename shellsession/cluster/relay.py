@@ -31,9 +31,9 @@ from ..errors import ProtocolError, ShellSessionError
 
 # An argument or answer of up to 100 KB travels with its call; a larger one goes through Ray's object store.
 PIECE: Final = 90_000
-# So many calls of a pipe wait here for bytes; the oldest of more is answered without any.
+# This many calls of a pipe wait here for bytes; the oldest of more is answered without any.
 _HELD: Final = 4
-# A call is answered after so many seconds at most, and a pipe without a call for so long has lost its driver.
+# A call is answered after this many seconds at most, and a pipe without a call for so long has lost its driver.
 _TICK: Final = 10.0
 _RETRY: Final = 0.2  # seconds until the directory is asked again while Ray restarts it
 # What Ray sets for its workers. Commands get the value that the node has, if any.
@@ -83,7 +83,7 @@ class _DriversPipe(Pipe):
         return len(data)
 
     def release(self, held: int) -> None:
-        """Answer the oldest calls without bytes, until so many are left."""
+        """Answer the oldest calls without bytes, until this many are left."""
         while len(self._calls) > held and self._answered in self._calls:
             self._answer(b"")
 

@@ -131,7 +131,7 @@ class BashTool(Contract[Payload]):
         if patterns is not deny_patterns or not all(isinstance(one, str) and one for one in self.deny_patterns):
             raise InvalidRequest("deny_patterns is a list of texts, none of them empty")
         if confirm is not None and not callable(confirm):
-            raise InvalidRequest(f"confirm is a function of the command, not {confirm!r}")
+            raise InvalidRequest(f"confirm must be a function of the command, not {confirm!r}")
         check_seconds("timeout", timeout)
         check_flag("persistent", persistent)
         self.confirm = confirm

@@ -135,7 +135,7 @@ os.register_at_fork(after_in_child=_forget_queues)
 
 
 class _Interrupter:
-    """Interrupts the command of one run from a thread of its own, so that ``cancel`` returns at once."""
+    """Interrupts the command of one run from its own thread, so that ``cancel`` returns at once."""
 
     def __init__(self, interrupt: Callable[[], object]) -> None:
         self._interrupt = interrupt
@@ -269,7 +269,7 @@ def ask(
 ) -> Any:
     """Call the function and return its answer. Raises TimeoutError, CallCancelled, and what the function raises.
 
-    With a time limit, the function runs in a thread of its own, which goes on after the limit; without one, in this
+    With a time limit, the function runs in its own thread, which goes on after the limit; without one, in this
     thread to its end. If the token was cancelled before, the function is called all the same, so that a refusal is
     reported as such. After a yes, the cancellation keeps the command from running.
     """
@@ -292,7 +292,7 @@ def _unless_cancelled(cancel: CancelToken | None) -> CancelToken | None:
 async def aask(
     function: Callable[..., Any], arguments: tuple[Any, ...], timeout: float | None, cancel: CancelToken | None
 ) -> Any:
-    """As ``ask``, for asyncio. Any function that is not a coroutine function runs in a thread of its own."""
+    """As ``ask``, for asyncio. Any function that is not a coroutine function runs in its own thread."""
     cancel = _unless_cancelled(cancel)
     if inspect.iscoroutinefunction(function):
         answer = function(*arguments)
@@ -306,7 +306,7 @@ async def _await(answer: Any) -> Any:
 
 
 async def in_own_thread(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Run the function in a thread of its own. Commands may occupy all threads of the loop's executor for long."""
+    """Run the function in its own thread. Commands may occupy all threads of the loop's executor for long."""
     import asyncio
 
     loop, done = asyncio.get_running_loop(), asyncio.Event()
@@ -321,7 +321,7 @@ async def in_own_thread(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 class _FunctionThread:
-    """Runs a function in a thread of its own, as a person may take long to answer it, or never do so."""
+    """Runs a function in its own thread, as a person may take long to answer it, or never do so."""
 
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...], notify: Callable[[], object]) -> None:
         self._function, self._arguments, self._notify = function, arguments, notify

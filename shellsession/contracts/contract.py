@@ -130,7 +130,7 @@ class Input(BaseModel):
     def read(cls: type[M], call: object) -> M:
         """Validate the arguments of a call. Raises BadCall, whose text contains no value of the call."""
         if not isinstance(call, Mapping):
-            raise BadCall(f"the arguments are an object with fields, not {type(call).__name__}")
+            raise BadCall(f"the arguments must be an object with fields, not {type(call).__name__}")
         try:
             return cls.model_validate(dict(call))
         except ValidationError as error:
@@ -197,7 +197,7 @@ def to_path(name: str, value: object) -> str | None:
     """The text of a directory's path, which may be a path object. Raises InvalidRequest."""
     path = value if isinstance(value, str) else path_text(value)  # whether it exists is checked at each call
     if value is not None and (not path or "\0" in path):
-        raise InvalidRequest(f"{name} is the path of a directory (str or Path), not {value!r}")
+        raise InvalidRequest(f"{name} must be the path of a directory (str or Path), not {value!r}")
     return path
 
 
@@ -252,7 +252,7 @@ def _section(name: str, text: str) -> str:
 
 
 def append_line(text: str, line: str) -> str:
-    """The text, followed by this line on a line of its own; "" adds nothing."""
+    """The text, followed by this line on its own line; "" adds nothing."""
     return f"{text}\n{line}" if text and line and not text.endswith("\n") else text + line
 
 

@@ -22,7 +22,7 @@ from .contract import BadCall, Contract, Input, P, WrappedRequest, quoted, to_te
 
 # The kernel refuses arguments longer than MAX_ARG_STRLEN, 128 KiB. Bash reads a command beyond this size from a pipe.
 _ARGUMENT_MAX: Final = 100_000
-# The most bytes of a report: each half of a stream needs room for so many more.
+# The most bytes of a report: each half of a stream needs room for this many more.
 REPORT_MAX: Final = 1 << 10
 # A bash array: the program, and its arguments, that removes names from the environment. Unset if there are none.
 WITHOUT: Final = "_shellsession_without"

@@ -363,7 +363,7 @@ IFS= \builtin read -r -u "$_phoenix_watch" _phoenix_pid || \builtin exit 1
 def launch(command: bytes, nonce: bytes, stateful: bool) -> bytes:
     """Bash text that starts the command with the stdin of the call, and prints its process id and output file.
 
-    The command runs in a bash of its own, so that the process id is the command's. ``stateful``: it runs in a subshell
+    The command runs in its own bash, so that the process id is the command's. ``stateful``: it runs in a subshell
     instead, which has the functions and variables of the session.
     """
     watch = _WATCH % {"start": _SUBSHELL if stateful else exec_bash_c("_phoenix_command", command)}
@@ -374,7 +374,7 @@ def launch(command: bytes, nonce: bytes, stateful: bool) -> bytes:
 # The only element of the array `_phoenix` is at the number of the preparation that bash had last. An environment cannot
 # hold an array: a variable of this name from there, set by an older bash or anybody else, is element 0.
 _SET_MARK: Final = "\n\\builtin unset -v _phoenix; _phoenix=([%d]=)"
-# Printed by a bash that must be prepared first. `_RUN` decides this in an expansion, not in a command of its own, which
+# Printed by a bash that must be prepared first. `_RUN` decides this in an expansion, not in its own command, which
 # would change the `$?` of the last call. A failing expansion would also answer, but end the shell under `set -e`.
 _ASK: Final = b"\\builtin printf '_phoenix: %%s\\n' %b"
 _ASKED: Final = b"_phoenix: %b\n"

@@ -145,7 +145,7 @@ def restore_environment(place: str, environ: Mapping[str, str]) -> list[str]:
 def since_start(session: Any, environ: Mapping[str, str], over_agents: bool) -> list[str]:
     """Bash text that changes the environment the session started with into ``environ``, the host's present one.
 
-    It is empty if the caller gave the session an environment of its own (``env``). Sessions of agents have the host's.
+    It is empty if the caller gave the session its own environment (``env``). Sessions of agents have the host's.
     Variables of ``extra_env`` stay.
     """
     given = _made_with(session)
@@ -299,7 +299,7 @@ def _agent_reference(agent: object) -> Callable[[], object]:
     try:
         return weakref.ref(agent)
     except TypeError:
-        text = f"an agent is a name (str), or an object that allows weak references, not {agent!r}"
+        text = f"an agent must be a name (str), or an object that allows weak references, not {agent!r}"
         raise InvalidRequest(text) from None
 
 
@@ -350,7 +350,7 @@ def _options(request: Request) -> dict[str, Any]:
     return {name: value for name, value in vars(request).items() if name not in _NO_OPTIONS}
 
 
-# Secrets of so many earlier environments are kept: a day of tokens that are valid for an hour.
+# Secrets of this many earlier environments are kept: a day of tokens that are valid for an hour.
 _EARLIER_MAX: Final = 24
 
 _log: Final = logging.getLogger("shellsession.interaction")
@@ -372,7 +372,7 @@ class _Bound(Generic[P]):
         elif agent is not None:
             raise InvalidRequest("agent= names one of Agents' sessions; this is a session already")
         if policy is not None and not isinstance(policy, Policy):
-            raise InvalidRequest(f"policy is a Policy, not {policy!r}")
+            raise InvalidRequest(f"policy must be a Policy, not {policy!r}")
         _refuse_policy(contract, _policy_of(where))
         self._elsewhere = _is_elsewhere(where)
         if self._elsewhere and contract.needs_host:

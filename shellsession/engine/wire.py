@@ -37,7 +37,7 @@ from typing import Final, NamedTuple
 # file. From 10 KB on a file is faster in any case (1 KB: 0.20 ms inline, 0.23 ms from a file).
 READ_MAX: Final = 1024
 
-# Bash before 5.1 needs what follows here, and a bootstrap of its own (see ``spawn``).
+# Bash before 5.1 needs what follows here, and its own bootstrap (see ``spawn``).
 LONG_READS: Final = 501  # 5.1
 # An older bash reads this many bytes at once. Its last read gets the whole mark line and the end of the line before it.
 # A nonce must be short enough for that.
@@ -347,7 +347,7 @@ class MarkFinder:
     mark: Mark | None = None
     has_noise = False  # something was printed besides the mark and prompts
     _skipped = False  # the noise that was dropped had the guard's report
-    _foreign = 0  # other processes than bash may have written in the first so many bytes of the noise
+    _foreign = 0  # other processes than bash may have written in the first this many bytes of the noise
 
     def __init__(self, nonce: bytes, prompt: bytes = b"") -> None:
         """``prompt``: what bash is known to print on its own stderr before it reads a line. It is not noise."""

@@ -98,7 +98,7 @@ def _awaited(session: Any) -> AwaitedSession:
 
 
 class ThreadedSession:
-    """A ``Session`` with the interface of an ``AsyncSession``. Each verb that waits runs in a thread of its own."""
+    """A ``Session`` with the interface of an ``AsyncSession``. Each verb that waits runs in its own thread."""
 
     def __init__(self, session: Session) -> None:
         self._session = session

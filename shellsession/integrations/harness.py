@@ -60,7 +60,7 @@ class Place:
     async def open(self, name: str) -> Any:
         """Return a new asyncio session, with its bash started. Raises InvalidRequest for any other object.
 
-        The first comes from ``connect``, and decides where the others are. In a cluster a name of its own could lead
+        The first comes from ``connect``, and decides where the others are. In a cluster its own name could lead
         to another machine.
         """
         session: Any

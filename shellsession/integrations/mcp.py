@@ -158,7 +158,7 @@ def serve(
 ) -> None:
     """Serve on stdin and stdout until the client closes them. ``settings`` are those of ``Toolbox``.
 
-    Without ``agent``, the server has a session of its own; with it, the session is that agent's in the daemon.
+    Without ``agent``, the server has its own session; with it, the session is that agent's in the daemon.
     ``options``: those of the session. ``asking``: see ``server``. Raises AlreadyOpen if the agent has a session with
     other options.
     """

@@ -101,7 +101,7 @@ def _seconds(timeout_ms: object, usual: float) -> float:
     if not timeout_ms:
         return usual
     if type(timeout_ms) is not int or not 0 < timeout_ms <= _LONGEST:
-        raise InvalidRequest(f"timeout_ms is a number of milliseconds from 1 to {_LONGEST}: nothing was run")
+        raise InvalidRequest(f"timeout_ms must be a number of milliseconds from 1 to {_LONGEST}: nothing was run")
     return timeout_ms / 1000
 
 

@@ -1,4 +1,4 @@
-"""The search for a model's regular expression, in a process of its own that has little time.
+"""The search for a model's regular expression, in its own process that has little time.
 
 Python's ``re`` may backtrack without end, and keeps the interpreter lock meanwhile. The process loads only ``paging``.
 """

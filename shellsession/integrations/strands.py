@@ -50,7 +50,7 @@ def _decorated(call: Any, definition: dict[str, Any]) -> Any:
 
 
 def make_bash(agents: Agents | None = None, *, name: str = "bash", max_chars: int = MAX_CHARS) -> Any:
-    """A tool for any number of agents, each with a session of its own.
+    """A tool for any number of agents, each with its own session.
 
     ``agents``: the ``Agents`` that holds the sessions (default: one of this tool's own, which keeps each session until
     its agent is collected). ``name``: the tool's name for the model. ``max_chars``: characters of

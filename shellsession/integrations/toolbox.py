@@ -254,7 +254,7 @@ def _check(name: str, seconds: object, more: str = "") -> None:
         check_seconds(name, seconds)
         if seconds is not None:
             return
-    raise InvalidRequest(f"{name} is a positive number of seconds (at most {LONGEST:.0f}){more}")
+    raise InvalidRequest(f"{name} must be a positive number of seconds (at most {LONGEST:.0f}){more}")
 
 
 def _for_model(message: str) -> str:
@@ -377,7 +377,7 @@ class Toolbox:
         return request.timeout or seconds
 
     async def wait(self, seconds: Patience = None, until: AwaitedText = None) -> str:
-        """Wait until the command that was handed back running ends or needs input, or until some time has passed.
+        """Wait for the running command until it ends, needs input, or the time is up.
 
         With `until`: or until it prints that text.
         """

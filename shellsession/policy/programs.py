@@ -17,7 +17,7 @@ _ALL: Final = 1 << 30  # every word is an operand: the other command is never am
 
 @dataclass(frozen=True, slots=True)
 class Starter:
-    """Where in a program's words the command stands that it starts. Options are written without dashes.
+    """Where a program's arguments contain the command that it starts. Options are written without dashes.
 
     ``takes``: options that take a word.
     ``operands``: how many words of its own come before the command.

@@ -146,14 +146,14 @@ class Policy:
         for name in ("strict", "mask_secrets"):
             check_flag(name, getattr(self, name))
         if self.confirm is not None and not callable(self.confirm):
-            raise InvalidRequest(f"confirm is a function of (command, agent, cwd), not {self.confirm!r}")
+            raise InvalidRequest(f"confirm must be a function of (command, agent, cwd), not {self.confirm!r}")
         for name in ("confirm_timeout", "min_timeout", "max_timeout"):
             check_seconds(name, getattr(self, name))
         if self.min_timeout is not None and self.max_timeout is not None and self.min_timeout > self.max_timeout:
             raise InvalidRequest(f"min_timeout {self.min_timeout} is over max_timeout {self.max_timeout}")
         size = self.max_command
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
-            raise InvalidRequest(f"max_command is a number of bytes, 1 or more, or None for no limit, not {size!r}")
+            raise InvalidRequest(f"max_command must be a number of bytes, 1 or more, or None, not {size!r}")
         for name in ("hide_names", "hide_values"):
             object.__setattr__(self, name, [compiled(name, one) for one in getattr(self, name)])
         for name in _LISTS:  # in one form: two policies with the same rules are equal
@@ -173,7 +173,8 @@ class Policy:
             return False
         for rule, reason in self.deny_commands.items():
             if not isinstance(reason, str):
-                raise InvalidRequest(f"deny_commands: the reason of {rule!r} is a text, not {type(reason).__name__}")
+                kind = type(reason).__name__
+                raise InvalidRequest(f"deny_commands: the reason of {rule!r} must be a text, not {kind}")
         return True
 
     @property
@@ -371,7 +372,7 @@ def refused(reason: str) -> PolicyRefused:
 
 def _check_texts(name: str, values: object, kinds: tuple[type, ...]) -> None:
     if isinstance(values, str | bytes) or not isinstance(values, Sequence):
-        raise InvalidRequest(f"{name} is a list of texts, not {type(values).__name__}")
+        raise InvalidRequest(f"{name} must be a list of texts, not {type(values).__name__}")
     for value in values:
         if not isinstance(value, kinds) or value == "":  # the value may be a secret: do not print it
             found = "an empty one" if value == "" else type(value).__name__

@@ -19,9 +19,9 @@ from ..redact import MASK, Redact, masker
 
 # "1", "root" and "true" are everywhere: masking shorter values would blank out half of every text.
 SHORTEST: Final = 6
-# From so many characters of a secret somebody may guess the rest.
+# From this many characters of a secret somebody may guess the rest.
 _REVEALING: Final = 3
-# From so many spellings on, it is faster to look up the prefix at each character than to search for each spelling.
+# From this many spellings on, it is faster to look up the prefix at each character than to search for each spelling.
 _PREFIX_SEARCH_FROM: Final = 500
 
 # A word must not continue: PGPASSWORD and TOKEN_2 name a secret, TOKENIZERS and GIT_AUTHOR_NAME do not. Those of the

@@ -72,8 +72,8 @@ def test_it_is_what_bash_c_runs(bash: Bash) -> None:
         ({"command": "ls", "timeout": 1e400}, "timeout: is unknown; the arguments are command"),
         ({"command": "a\0b"}, "command: contains a NUL character, which bash cannot read"),
         ({"command": "echo \ud800"}, "command: contains half of a surrogate pair, which is not text"),
-        ("ls", "the arguments are an object with fields, not str"),
-        (None, "the arguments are an object with fields, not NoneType"),
+        ("ls", "the arguments must be an object with fields, not str"),
+        (None, "the arguments must be an object with fields, not NoneType"),
     ],
 )
 def test_bad_calls_are_invalid_args(bash: Bash, call: object, error: str) -> None:

@@ -197,8 +197,8 @@ def test_errors_cross_processes() -> None:
         ({"command": "ls", "timeout": 1e400}, "timeout: is unknown; the arguments are command"),
         ({"command": "a\0b"}, "command: contains a NUL character, which bash cannot read"),
         ({"command": "\udfff"}, "command: contains half of a surrogate pair, which is not text"),
-        ("ls", "the arguments are an object with fields, not str"),
-        ([], "the arguments are an object with fields, not list"),
+        ("ls", "the arguments must be an object with fields, not str"),
+        ([], "the arguments must be an object with fields, not list"),
     ],
 )
 def test_bad_calls_are_errors(bash: Bash, call: object, message: str) -> None:

@@ -78,8 +78,8 @@ def test_only_the_documents_text_is_refused(command: str) -> None:
         ),
         ({"command": "a\0b"}, "command: contains a NUL character, which bash cannot read"),
         ({"command": "echo \ud800"}, "command: contains half of a surrogate pair, which is not text"),
-        ("ls", "the arguments are an object with fields, not str"),
-        (None, "the arguments are an object with fields, not NoneType"),
+        ("ls", "the arguments must be an object with fields, not str"),
+        (None, "the arguments must be an object with fields, not NoneType"),
     ],
 )
 def test_bad_calls_are_error_results(bash: Bash, call: object, error: str) -> None:

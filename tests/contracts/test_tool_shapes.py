@@ -85,7 +85,7 @@ def test_wrong_arguments_are_an_error_of_the_contract(name: str, arguments: tupl
             said = str(module.tool(agents, agent="a1")(*arguments))
         except (strands.BashInputError, langchain.BashToolError, bashtool.InvalidArgs) as error:
             said = str(error)
-        assert "the arguments are an object with fields" in said
+        assert "the arguments must be an object with fields" in said
         assert agents.list() == []
 
 

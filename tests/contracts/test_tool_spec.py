@@ -74,8 +74,8 @@ def test_examples(bash: Bash, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         ({"command": "ls", "x" * 9999: 1}, f"{'x' * 40}...: is unknown; the arguments are command"),
         ({"command": "a\0b"}, "command: contains a NUL character, which bash cannot read"),
         ({"command": "echo \ud800"}, "command: contains half of a surrogate pair, which is not text"),
-        ("ls", "the arguments are an object with fields, not str"),
-        (None, "the arguments are an object with fields, not NoneType"),
+        ("ls", "the arguments must be an object with fields, not str"),
+        (None, "the arguments must be an object with fields, not NoneType"),
     ],
 )
 def test_bad_calls_are_errors(bash: Bash, call: object, error: str) -> None:

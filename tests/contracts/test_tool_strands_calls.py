@@ -87,8 +87,8 @@ TAKES = "; the arguments are mode, command (optional), timeout (optional)"
             {"mode": "execute", "command": "a" * ((16 << 20) + 1)},
             "the command is 16777217 bytes long, over 16777216: put it into a file and source that",
         ),
-        ("ls", "the arguments are an object with fields, not str"),
-        (None, "the arguments are an object with fields, not NoneType"),
+        ("ls", "the arguments must be an object with fields, not str"),
+        (None, "the arguments must be an object with fields, not NoneType"),
     ],
 )
 def test_bad_calls_are_input_errors(bash: Bash, agents: Agents, call: object, message: str) -> None:

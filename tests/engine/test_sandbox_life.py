@@ -221,7 +221,7 @@ def test_the_daemon(ours: Path, daemon: Daemon) -> None:
         (ours / "later").mkdir()
         assert sh.run("touch later/here").ok
         sh.close()
-    with pytest.raises(InvalidRequest, match="sandbox is a Sandbox"):
+    with pytest.raises(InvalidRequest, match="sandbox must be a Sandbox"):
         connect("other", daemon.socket, False, sandbox=True)  # type: ignore[arg-type]  # refused for that
 
 

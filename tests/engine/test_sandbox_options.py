@@ -105,7 +105,7 @@ def test_a_relative_path_starts_at_the_present_directory(tmp_path: Path, monkeyp
 
 @pytest.mark.parametrize("sandbox", [True, {}, "yes", Sandbox])
 def test_a_session_takes_nothing_else_for_one(sandbox: Any) -> None:
-    with pytest.raises(InvalidRequest, match="sandbox is a Sandbox"):
+    with pytest.raises(InvalidRequest, match="sandbox must be a Sandbox"):
         Session(sandbox=sandbox)
 
 

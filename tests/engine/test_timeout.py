@@ -35,7 +35,7 @@ BAD_SECONDS = [0, 0.0, -1, -0.001, float("nan"), float("inf"), 1e10, True, "5", 
 @pytest.mark.parametrize("name", ["timeout", "idle_timeout"])
 @pytest.mark.parametrize("value", BAD_SECONDS, ids=repr)
 def test_a_limit_that_is_no_time_is_refused(sh: Session, name: str, value: object) -> None:
-    with pytest.raises(InvalidRequest, match=f"{name} is a positive number of seconds"):
+    with pytest.raises(InvalidRequest, match=f"{name} must be a positive number of seconds"):
         sh.run("echo ran", **{name: value})  # type: ignore[arg-type]
     assert sh.pid is None
 

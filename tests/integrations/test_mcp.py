@@ -312,7 +312,11 @@ def test_a_session_that_cannot_be_made_ends_the_server_at_its_start(tmp_path: Pa
 
 
 def test_flags_with_bad_values_are_named_as_typed() -> None:
-    for flag, why in (("--timeout", b"is a positive number"), ("--patience", b"is a"), ("--max-chars", b"is a number")):
+    for flag, why in (
+        ("--timeout", b"must be a positive number"),
+        ("--patience", b"must be a"),
+        ("--max-chars", b"must be a number"),
+    ):
         words = [sys.executable, "-m", "shellsession", "mcp", flag, "-1" if flag != "--max-chars" else "5"]
         done = subprocess.run(words, input=b"", capture_output=True, check=False)
         assert done.returncode == 125

@@ -96,7 +96,7 @@ def test_anthropic_bad_settings_are_refused_at_once(session: Session) -> None:
     with pytest.raises(InvalidRequest, match="positive number of seconds"):
         anthropic.tool(session, timeout=-1)
     for max_chars in (-1, None, "x", 1.5, True):
-        with pytest.raises(InvalidRequest, match="max_chars is a number of characters, 200 or more, not "):
+        with pytest.raises(InvalidRequest, match="max_chars must be a number of characters, 200 or more, not "):
             anthropic.tool(session, max_chars=max_chars)
 
 
@@ -230,7 +230,7 @@ def test_openai_shell_calls_with_a_wrong_limit_run_nothing(timeout_ms: Any) -> N
             assert found.output[0].stdout == ""
             assert (
                 found.output[0].stderr
-                == "timeout_ms is a number of milliseconds from 1 to 1000000000000: nothing was run"
+                == "timeout_ms must be a number of milliseconds from 1 to 1000000000000: nothing was run"
             )
             assert found.output[0].outcome.exit_code == 1
 

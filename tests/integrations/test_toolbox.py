@@ -256,12 +256,12 @@ def test_what_a_cut_left_of_a_secret_is_masked() -> None:
 def test_bad_limits_are_refused_at_once(setting: str, value: Any) -> None:
     with pytest.raises(InvalidRequest) as refused:
         Toolbox(AsyncSession(), **{setting: value})
-    assert str(refused.value) == f"{setting} is a positive number of seconds (at most 1000000000)"
+    assert str(refused.value) == f"{setting} must be a positive number of seconds (at most 1000000000)"
 
 
 @pytest.mark.parametrize("value", [-1, None, "3", True, 1.5])
 def test_bad_amounts_of_output_are_refused_at_once(value: Any) -> None:
-    with pytest.raises(InvalidRequest, match="max_chars is a number of characters"):
+    with pytest.raises(InvalidRequest, match="max_chars must be a number of characters"):
         Toolbox(AsyncSession(), max_chars=value)
 
 
@@ -270,10 +270,12 @@ def test_errors_do_not_suggest_to_run_without_a_limit() -> None:
 
     async def main() -> None:
         tools = Toolbox(AsyncSession(), timeout=90)
-        said = "timeout is a positive number of seconds (at most 1000000000); by default it is 90"
+        said = "timeout must be a positive number of seconds (at most 1000000000); by default it is 90"
         with pytest.raises(InvalidRequest, match=re.escape(said)):
             await tools.call("bash", {"command": "echo never", "timeout": 0})
-        with pytest.raises(InvalidRequest, match=r"^seconds is a positive number of seconds \(at most 1000000000\)$"):
+        with pytest.raises(
+            InvalidRequest, match=r"^seconds must be a positive number of seconds \(at most 1000000000\)$"
+        ):
             await tools.call("wait", {"seconds": -1})
 
     asyncio.run(main())

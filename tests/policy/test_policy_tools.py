@@ -71,7 +71,7 @@ def test_sessions_of_every_kind_have_policies(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize("policy", [True, "rm", ["rm"], Policy])
 def test_only_a_policy_is_one(agents: Agents, policy: Any) -> None:
-    with pytest.raises(InvalidRequest, match="policy is a Policy"):
+    with pytest.raises(InvalidRequest, match="policy must be a Policy"):
         spec.tool(agents, agent="a1", policy=policy)
 
 

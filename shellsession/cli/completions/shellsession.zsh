@@ -6,9 +6,9 @@ _shtab_shellsession_commands() {
   local _commands=(
     agent:'give a task to a small agent, with bash if you allow it'
     attach:'use an agent'"'"'s session yourself, at a prompt'
-    bridge:'carry a client elsewhere to the daemon here (see --via)'
+    bridge:'connect a client elsewhere to the daemon here (see --via)'
     completion:'print a script for completion in bash, zsh or fish'
-    doctor:'show what this machine offers, and what to do about the rest'
+    doctor:'check this machine, and say how to fix what is missing'
     interrupt:'end the running command, keep the session'
     jobs:'list what earlier commands left running'
     kill:'close sessions, and end everything that runs in them'

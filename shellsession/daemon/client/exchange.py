@@ -2,7 +2,7 @@
 
 ``Exchange`` handles one request. If the connection is lost, it sends the request again over another one, under the same
 id. The daemon recognises the id, so the request never runs twice. ``Retries`` says when. ``Cancellation`` cancels a
-request from a thread of its own, so that nothing cancels the cancellation; ``CancelOutcome`` keeps what the daemon
+request from its own thread, so that nothing cancels the cancellation; ``CancelOutcome`` keeps what the daemon
 replies to that. ``Backend`` is how a session waits: here in a thread; the asyncio client has another.
 """
 
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 # Attempts with a request that no daemon has. A daemon that is ending closes new connections before it reads them.
 _ATTEMPTS: Final = 5
-# A request that a daemon may have is sent again for so many seconds.
+# A request that a daemon may have is sent again for this many seconds.
 _RETRY_SECONDS: Final = 30.0
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5  # seconds between two attempts
-# After a second Ctrl-C the caller still waits so many seconds until the cancellation is sent. That takes 0.3 ms, unless
-# the daemon is stopped (SIGSTOP).
+# After a second Ctrl-C the caller still waits this many seconds until the cancellation is sent. That takes 0.3 ms,
+# unless the daemon is stopped (SIGSTOP).
 _SENT_WITHIN: Final = 1.0
 _UNKNOWN: Final = "check whether the command has done its work, and run it again only if it has not"
 _GONE: Final = "if that daemon has ended, so has the session, and the next command gets a fresh shell"
@@ -289,7 +289,7 @@ class Exchange:
         Raises ProtocolError, and ResultExpired if output is missing in front of it.
         """
         if message.header.get("id") not in (self.id, None):  # None: the daemon did not understand the request
-            raise ProtocolError("the peer sent a reply to a request that was not sent: end that daemon")
+            raise ProtocolError("the daemon replied to a request that was never sent: stop it")
         if message.header.get("event") != "output":
             return True
         at = field(message.header, "at", int)
@@ -350,7 +350,7 @@ def cancel_request(
 
 
 class Cancellation:
-    """Cancels a request from a thread of its own. Neither a second Ctrl-C nor the end of a loop stops that."""
+    """Cancels a request from its own thread. Neither a second Ctrl-C nor the end of a loop stops that."""
 
     def __init__(self, exchange: Exchange) -> None:
         import threading  # here, as a command line that nobody interrupts needs neither

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 # How many seconds the bridge may take to greet. An ssh through several hosts takes a few.
 _GREETING: Final = 30.0
-# After so many seconds without a word from the daemon it is asked for one.
+# After this many seconds without a word from the daemon it is asked for one.
 _QUIET: Final = 5.0
-# A bridge without connections ends after so many seconds: often the next session follows at once.
+# A bridge without connections ends after this many seconds: often the next session follows at once.
 _LINGER: Final = 1.0
-# A pipe that worked before is reopened for so many seconds.
+# A pipe that worked before is reopened for this many seconds.
 _REOPEN: Final = 20.0
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 
@@ -135,7 +135,7 @@ class _Bridge(Mux):
                 return ours
         if not answer.refusal:
             return None
-        raise DaemonUnavailable(f"{answer.refusal.decode('utf-8', 'replace')} (said by {self.pipe})")
+        raise DaemonUnavailable(f"{answer.refusal.decode('utf-8', 'replace')} (reported by {self.pipe})")
 
     # -- called in the thread
 
@@ -208,7 +208,7 @@ class _Bridge(Mux):
                 self._heard, self._probe = time.monotonic(), 0
             return
         if (found := self._answers.pop(number, None)) is None:
-            raise ProtocolError("the other end of the pipe answered a request that was not sent")
+            raise ProtocolError("the other end of the pipe answered a request that was never made")
         answer, end = found
         if refusal is None:
             self.add(number, end)

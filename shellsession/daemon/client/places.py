@@ -23,7 +23,7 @@ def transport_of(socket: Any, via: Sequence[str] | None = None, remote: str | No
         return made
     if via is None:
         if remote is not None:
-            raise InvalidRequest("remote names the program behind via: give via, too")
+            raise InvalidRequest("remote= needs via=")
         return UnixTransport(socket_path(socket))
     from ...options import path_of
     from .via import ViaTransport

@@ -96,7 +96,7 @@ def _sandbox_fields(sandbox: object) -> dict[str, object]:
     from ...sandbox import Sandbox
 
     if not isinstance(sandbox, Sandbox):
-        raise InvalidRequest(f"sandbox is a Sandbox, not {type(sandbox).__name__}")
+        raise InvalidRequest(f"sandbox must be a Sandbox, not {type(sandbox).__name__}")
     write, hide = ([os.path.expanduser(path) for path in paths] for paths in sandbox.paths)
     limits = {"memory": sandbox.memory_bytes, "processes": sandbox.processes, "cpu": sandbox.cpu}
     others = {"network": sandbox.network, "pass_env": list(sandbox.pass_env), "missing_ok": sandbox.missing_ok}
@@ -364,7 +364,7 @@ class Remote(AnySession[PreparedRun]):
             raise self._translate(error) from None
         finally:
             if not (replied or exchange.cancel_begun):
-                try:  # not a function of its own: Ctrl-C could come during its call
+                try:  # not its own function: Ctrl-C could come during its call
                     self._forget_handed(await exchange.cancel())
                 except BaseException:
                     if not exchange.cancel_begun:  # a second Ctrl-C came before that

@@ -48,7 +48,7 @@ class ConnectionLost(Exception):
 class Channel(Protocol):
     """One connection: an ordered stream of bytes in each direction. No call blocks. ``str`` names the peer."""
 
-    spin: float  # for so many seconds it pays to poll for an answer before sleeping
+    spin: float  # for this many seconds it pays to poll for an answer before sleeping
     patience: float  # seconds that the peer has to greet
 
     def fileno(self) -> int:

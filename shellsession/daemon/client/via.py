@@ -28,7 +28,7 @@ class Program(FilePipe, BridgePipe):
     def __init__(self, command: Sequence[str]) -> None:
         self._place = f"`{' '.join(command)}`"
         try:
-            # A session of its own: Ctrl-C at our terminal must not reach it.
+            # Its own session: Ctrl-C at our terminal must not reach it.
             self.process = subprocess.Popen(
                 command,
                 bufsize=0,
@@ -86,9 +86,9 @@ class ViaTransport(PipeTransport):
 
     def __init__(self, via: Sequence[str], remote: str = "shellsession", socket: str | None = None) -> None:
         if isinstance(via, str) or not via or not all(isinstance(word, str) and word for word in via):
-            raise InvalidRequest(f"via is a sequence of words such as ['ssh', 'box'], not {via!r:.100}")
+            raise InvalidRequest(f"via must be a sequence of words such as ['ssh', 'box'], not {via!r:.100}")
         if not isinstance(remote, str) or not remote:
-            raise InvalidRequest(f"remote is the name or path of a program there, not {remote!r:.100}")
+            raise InvalidRequest(f"remote must be the name or path of a program there, not {remote!r:.100}")
         place = f"`{' '.join(via)}`"
         command = (*via, remote, "bridge")
         if socket is not None:

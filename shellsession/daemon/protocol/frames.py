@@ -29,7 +29,7 @@ OPEN: Final = 1  # client: connect to the daemon; one byte says how (see below)
 OPENED: Final = 2  # bridge: the connection is there
 REFUSED: Final = 3  # bridge: there is none; the text of the error, empty if no daemon listens
 DATA: Final = 4
-CREDIT: Final = 5  # the receiver has room for so many more bytes; four bytes
+CREDIT: Final = 5  # the receiver has room for this many more bytes; four bytes
 CLOSE: Final = 6  # nothing follows in either direction
 _KINDS: Final = range(OPEN, CLOSE + 1)
 # How to open: only look; fail if there is no daemon; start one.
@@ -80,12 +80,12 @@ def frame(kind: int, stream: int, payload: bytes = b"") -> bytes:
 
 
 def header(kind: int, stream: int, size: int) -> bytes:
-    """The beginning of a frame; so many bytes follow."""
+    """The beginning of a frame; this many bytes follow."""
     return _HEADER.pack(kind, stream, size)
 
 
 def credit(stream: int, size: int) -> bytes:
-    """A frame that gives the sender of a stream room for so many more bytes."""
+    """A frame that gives the sender of a stream room for this many more bytes."""
     return frame(CREDIT, stream, _NUMBER.pack(size))
 
 

@@ -113,7 +113,7 @@ class Mux:
 
     def answered(self, number: int, refusal: bytes | None) -> None:
         """The peer has opened the stream, or refused it."""
-        raise ProtocolError("the other end of the pipe answered a request that was not sent")
+        raise ProtocolError("the other end of the pipe answered a request that was never made")
 
     def heard(self, number: int) -> None:
         """The daemon behind this stream has sent something."""

@@ -210,7 +210,7 @@ def open_private(path: str, flags: int) -> int:
 def path_for(socket: str, wanted: str | None = None) -> str:
     """The path of the log of the daemon at that socket; "" if it has none.
 
-    ``wanted``, or else SHELLSESSION_AUDIT, is the path, or "off". By default each daemon has a file of its own in
+    ``wanted``, or else SHELLSESSION_AUDIT, is the path, or "off". By default each daemon has its own file in
     ``state_directory``, and that at the usual socket has ``audit.jsonl``.
     """
     named = wanted if wanted is not None else os.environ.get(VARIABLE) or None

@@ -271,7 +271,7 @@ class Listener:
         self._changed.set()
 
     def drop_if_queued_for(self, seconds: float) -> None:
-        """Drop the request if it is still queued after so many seconds."""
+        """Drop the request if it is still queued after this many seconds."""
         self._timer = asyncio.get_running_loop().call_later(seconds, self.drop_if_queued, True)
 
     def abandon(self) -> None:
@@ -335,7 +335,7 @@ class Incoming(NamedTuple):
     @property
     def part(self) -> bytes:
         if not self.parts:
-            raise InvalidRequest(f"{self.request.verb}: its bytes are missing: send them as a part behind the header")
+            raise InvalidRequest(f"{self.request.verb}: its bytes are missing: send them as a part after the header")
         return self.parts[0]
 
     @property

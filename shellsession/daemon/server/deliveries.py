@@ -13,7 +13,7 @@ from ...engine.verbs.delivery import DELIVERED, PENDING, Delivery
 from ...errors import NotRunning
 from ...models import Result
 
-# So many ends are kept for clients that have not asked yet. Only the last one keeps its output.
+# This many ends are kept for clients that have not asked yet. Only the last one keeps its output.
 _KEPT: Final = 16
 
 

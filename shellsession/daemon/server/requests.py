@@ -44,7 +44,7 @@ class OfAgent(Request):
 
     ``session``: its number, from the reply to ``Open``. If the agent has another session by now, the request is
     refused: that one may have other rules. Without a number it is about whichever session there is. ``turn_within``:
-    drop the request if it has waited so many seconds in the queue. ``holder``: the name under which the client holds
+    drop the request if it has waited this many seconds in the queue. ``holder``: the name under which the client holds
     the session (see ``Hold``).
     """
 

@@ -293,7 +293,7 @@ class Server:
     # -- the end
 
     def begin_lease(self, seconds: float) -> None:
-        """End the daemon and its sessions, at once, when no client has renewed the lease for so many seconds."""
+        """End the daemon and its sessions, at once, when no client has renewed the lease for this many seconds."""
         self.lease = Lease(seconds)
         self._await_end_of_lease(self.lease)
 
@@ -319,7 +319,7 @@ class Server:
             listener.drop_if_queued()
 
     async def finish(self, patience: float) -> None:
-        """Give running commands so many seconds to end by themselves, then end every session."""
+        """Give running commands this many seconds to end by themselves, then end every session."""
         tasks = [listener.task for listener in self._served.values()]
         tasks += [asyncio.create_task(shared.drain(patience)) for shared in self.sessions]
         if tasks and not self.lease_is_over:

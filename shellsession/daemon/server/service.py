@@ -35,7 +35,7 @@ from .server import Server
 
 # The queue for clients that connect while the loop is busy.
 _BACKLOG: Final = 4096
-# Another process of this user may remove the directory just after we have locked it: so many times at most.
+# Another process of this user may remove the directory just after we have locked it: this many times at most.
 _ATTEMPTS: Final = 100
 
 

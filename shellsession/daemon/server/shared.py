@@ -60,9 +60,9 @@ if TYPE_CHECKING:
     from ...sandbox import Sandbox
     from .connection import Connection
 
-# The running command, as a waiting client sees it, is cut to so many characters.
+# The running command, as a waiting client sees it, is cut to this many characters.
 _SHOWN: Final = 200
-# A new watcher gets so many bytes of the earlier output.
+# A new watcher gets this many bytes of the earlier output.
 _TAIL: Final = 2000
 
 

@@ -71,7 +71,7 @@ USABLE_DESCRIPTORS = 20
 # While a command has its own 0, 1 and 2, bash keeps its own three at numbers from here on. It needs four there, as it
 # also opens each stream of the command at such a number first.
 _KEPT_FROM, _KEPT = 10, 4
-# At most so many scans for processes to kill: one that we may not kill (a setuid program) could start others for ever.
+# At most this many scans for processes to kill: one that we may not kill (a setuid program) could start others forever.
 _SCANS = 100
 
 

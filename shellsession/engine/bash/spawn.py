@@ -340,7 +340,7 @@ def _rlimit(soft: int, hard: int) -> bytes:
 
 
 def _keyring_calls() -> Iterator[vfork.Call]:
-    """Calls that give the child a keyring of its own.
+    """Calls that give the child its own keyring.
 
     Children inherit the keys of our login (Kerberos keeps its tickets there) in any namespace. Checking whether this
     kernel has keyrings gives this thread one, if it had none.

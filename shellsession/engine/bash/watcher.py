@@ -155,7 +155,7 @@ class Guard:
         self._directory, self._bash = directory, bash
 
     def _refuse_forked(self) -> None:
-        """Raise SessionClosed in a forked child: a watcher of its own would end the parent's shells when it ends.
+        """Raise SessionClosed in a forked child: its own watcher would end the parent's shells when it ends.
 
         A child can get here if a signal handler of the host forks while a session starts.
         """

@@ -1,4 +1,4 @@
-"""A timer in a thread of its own; ``loop`` has the counterpart for asyncio."""
+"""A timer in its own thread; ``loop`` has the counterpart for asyncio."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 class Alarm:
-    """A timer that calls back once, in a thread of its own. ``set`` does nothing while one is set."""
+    """A timer that calls back once, in its own thread. ``set`` does nothing while one is set."""
 
     def __init__(self) -> None:
         # By process id, as a forked child has no timer. No lock, as a forked child might find it locked: setdefault
@@ -21,7 +21,7 @@ class Alarm:
         return os.getpid() in self._timers
 
     def set(self, seconds: float, callback: Callable[[], object]) -> None:
-        """Call back after so many seconds, unless the alarm is set already."""
+        """Call back after this many seconds, unless the alarm is set already."""
         timer = threading.Timer(seconds, self._run, (callback,))
         timer.name = "shellsession-alarm"
         if self._timers.setdefault(os.getpid(), timer) is timer:  # stored before the start: it may expire at once

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Final
 
 
-# Another process of this user may remove the directory just after we have made it: so many times at most.
+# Another process of this user may remove the directory just after we have made it: this many times at most.
 _ATTEMPTS: Final = 100
 _DIRECTORY: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # The mode of a directory that cannot be listed: only a process that knows a name can open the file.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 
-# A loop spins in at most so many waits in a row, and then blocks in one. After a spin in vain it blocks in so many
+# A loop spins in at most this many waits in a row, and then blocks in one. After a spin in vain it blocks in this many
 # (with commands of 5 ms, spinning then costs 0.1 %).
 _SPINS_IN_A_ROW = 10
 _BLOCKS_AFTER_VAIN_SPIN = 20
@@ -38,7 +38,7 @@ class _OutputQueue:
 
     Asyncio runs all ready callbacks before it looks at the clock again, and a process that prints without end is always
     ready. When an iteration read all of 200 such streams it took 0.3 s. A time limit needs about ten iterations, and
-    came 3 s late. The streams have an epoll of their own, which rotates through what is ready: epoll_wait(2).
+    came 3 s late. The streams have their own epoll, which rotates through what is ready: epoll_wait(2).
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, epoll: select.epoll) -> None:
@@ -295,7 +295,7 @@ async def to_its_end(work: Coroutine[Any, Any, T], may_hang: bool = False) -> T:
 
 
 def in_thread(call: Callable[[], T]) -> Future[T]:
-    """Call a function in a thread of its own: the end of a loop would wait for those of its executor."""
+    """Call a function in its own thread: the end of a loop would wait for those of its executor."""
     import threading
     from concurrent.futures import Future
 
@@ -316,7 +316,7 @@ _TASKS: set[asyncio.Task[object]] = set()  # asyncio itself refers to its tasks 
 
 
 def in_task(work: Coroutine[Any, Any, object]) -> None:
-    """Run ``work`` in a task of its own on the running loop."""
+    """Run ``work`` in its own task on the running loop."""
     import asyncio
 
     task = asyncio.get_running_loop().create_task(work)

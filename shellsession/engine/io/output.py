@@ -25,10 +25,10 @@ from ..kernel.signals import signals_deferred
 from .directories import open_directory
 
 Sink = Callable[[bytes], object]
-# The tail keeps so many more bytes until it is read. If bash has lost its own stderr, its last mark comes at the end of
-# the command's stderr: so that is there whole, and ``cut_after`` finds it.
+# The tail keeps this many more bytes until it is read. If bash has lost its own stderr, its last mark comes at the end
+# of the command's stderr: so that is there whole, and ``cut_after`` finds it.
 _SLACK: Final = 1 << 13
-# Of a longer piece that is dropped, the lines are estimated from so many bytes: to count all would slow down a flood.
+# Of a longer piece that is dropped, the lines are estimated from this many bytes: to count all would slow down a flood.
 _COUNTED: Final = 1 << 12
 
 
@@ -284,7 +284,7 @@ def resolve_spill(limits: Limits, sandbox: Sandbox | None) -> Limits:
     if not fit or not os.access(place if found else directory, os.W_OK):
         raise InvalidRequest(f"limits.spill {given!r} cannot be written: name a directory that exists or a file in one")
     if found and not is_directory and found.st_uid != os.geteuid():
-        raise InvalidRequest(f"limits.spill {given!r} is refused: {_foreign(found.st_uid)}; name a file of your own")
+        raise InvalidRequest(f"limits.spill {given!r} is refused: {_foreign(found.st_uid)}; name your own file")
     return limits.__replace__(spill=place)
 
 

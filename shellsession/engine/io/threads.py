@@ -33,7 +33,7 @@ class Wait:
     - ``output``: descriptors to read as well, but less urgent: if they are served late, only their writers block.
     - ``until``: the deadline, by ``time.monotonic``.
     - ``within``: the deadline in seconds from now, instead of ``until``. So one Wait can be used again and again.
-    - ``spin``: busy-poll for so many seconds before blocking, as an answer is likely by then; at most 0.001.
+    - ``spin``: busy-poll for this many seconds before blocking, as an answer is likely by then; at most 0.001.
     - ``shielded``: a cleanup waits. If its task is cancelled, the cancellation is deferred to the end of the cleanup.
     """
 
@@ -75,7 +75,7 @@ class Poller:
 
     def __init__(self) -> None:
         self._polls: dict[tuple[tuple[int, ...], tuple[int, ...]], select.poll] = {}
-        self._without_spin = 0  # for so many waits
+        self._without_spin = 0  # for this many waits
         self._was_quick = True  # did the last wait with ``spin`` end within that time?
 
     def wait(self, wait: Wait) -> Ready:
@@ -98,7 +98,7 @@ class Poller:
         return ready
 
     def spin(self, read: tuple[int, ...], seconds: float) -> Ready:
-        """Busy-poll for so many seconds; the ready descriptors, none when nothing came."""
+        """Busy-poll for this many seconds; the ready descriptors, none when nothing came."""
         if self._without_spin:
             self._without_spin -= 1
             return ()

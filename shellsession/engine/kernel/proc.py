@@ -93,7 +93,7 @@ _PIDFD_INFO_EXIT = 1 << 3
 
 
 def _pages(path: str, most: int) -> list[bytes]:
-    """The data of at most so many reads; empty where the file cannot be read."""
+    """The data of at most this many reads; empty where the file cannot be read."""
 
     def read_pages() -> list[bytes]:
         # A file object closes itself if a signal handler raises an exception before any `try`.

@@ -48,13 +48,13 @@ class Reader(Protocol):
     def remove(self, fd: int, read: Callable[[], bool]) -> None: ...
 
 
-# At most so many reads of 4 KiB from the terminal when it is taken away: the job may live and print without end.
+# At most this many reads of 4 KiB from the terminal when it is taken away: the job may live and print without end.
 _LAST_READS: Final = 16
-# A job's kill scans for processes at most so many times, and ends after so many scans in a row that find no new one.
+# A job's kill scans for processes at most this many times, and ends after this many in a row that find no new one.
 _SCANS: Final = 100
 _QUIET: Final = 2
 _PASSES: Final = 20
-# So many ended jobs are remembered, and so many bytes of the output and text of all: the latest ones.
+# This many ended jobs are remembered, and this many bytes of the output and text of all: the latest ones.
 _MOST: Final = 100
 _MOST_BYTES: Final = 16 << 20
 

@@ -26,7 +26,7 @@ _PATIENCE: Final = 10.0
 _SAVED, _SET = "saved", "set"
 # `cd` sets these.
 _OF_CD: Final = (b"PWD", b"OLDPWD")
-# A prompt may come before a message. What `set -x` prints begins a line of its own, and may contain anything.
+# A prompt may come before a message. What `set -x` prints begins its own line, and may contain anything.
 _MESSAGE: Final = re.compile(rb"^[^+\n]*?bash: ([^\n]+)", re.MULTILINE)
 
 

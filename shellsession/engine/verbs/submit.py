@@ -34,7 +34,7 @@ from .call import Call, Typed
 from .collect import BROKEN, STOLEN, ask
 from .core import NEVER, Core
 
-# After a job of its own, bash takes the terminal back. Nothing else can do that: no other process of ours is in bash's
+# After its own job, bash takes the terminal back. Nothing else can do that: no other process of ours is in bash's
 # kernel session.
 _TO_FOREGROUND: Final = b"[[ $- == *m* ]] || { \\builtin set -m; ( : ); \\builtin set +m; }\n"
 

@@ -41,7 +41,7 @@ def wait_for_end(shell: Shell, call: Call, until: float | None) -> Steps[What]:
         patience = _patience(shell, call)
         end = call.marked_at + patience
         if patience != math.inf:  # at its time limit the command ends well, and what holds its streams is left running
-            # A wait has a limit of its own, at which the command is handed back again.
+            # A wait has its own limit, at which the command is handed back again.
             limit = until if until is not None and until == call.until else math.inf
             end = min(end, call.idle_at, limit)
         if now >= end and not call.paused:
