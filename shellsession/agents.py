@@ -25,7 +25,7 @@ from .engine.kernel.proc import alive
 from .errors import AlreadyOpen, InvalidRequest, NoSuchAgent, SessionClosed, ShellUnavailable, TooManySessions
 from .models import Result, State, check_seconds
 from .observe import Observer
-from .options import SAFETY, SessionOptions
+from .options import SAFETY, SessionOptions, rules_named
 from .redact import redaction
 from .session import Session
 from .signatures import Command, RunOptions, refuse_unknown
@@ -65,14 +65,10 @@ class AgentInfo:
 
 
 class Entry(Generic[S]):
-    """One agent's session, and when it was made. ``agent``: a weak reference, if the agent is an object.
+    """One agent's session, and when it was made. ``agent``: a weak reference, if the agent is an object."""
 
-    ``safety``: the options of ``SAFETY`` that were named for it.
-    """
-
-    def __init__(self, name: str, session: S, agent: weakref.ref[object] | None, safety: SessionOptions) -> None:
+    def __init__(self, name: str, session: S, agent: weakref.ref[object] | None) -> None:
         self.name, self.session, self.made, self.agent = name, session, time.monotonic(), agent
-        self.safety = safety
 
     def info(self) -> AgentInfo:
         session, age = self.session, time.monotonic() - self.made
@@ -100,7 +96,7 @@ class Registry(Generic[S]):
         self._entries: dict[str | int, Entry[S]] = {}
         # Agents whose sessions expired, and where that is to be reported; with a weak reference if one is an object.
         self._lost: dict[tuple[str | int, _Report], weakref.ref[object] | None] = {}
-        # For agents that have no session and were not closed: the safety of the next one.
+        # For agents that were not closed: the safety of this session and of the next one.
         self._safety: dict[str | int, tuple[SessionOptions, weakref.ref[object] | None]] = {}
         _registries.add(self)
 
@@ -108,8 +104,6 @@ class Registry(Generic[S]):
         """Forget all sessions in a forked child: they belong to the parent, and agents get new ones here."""
         # The lock first: a thread of the parent may have held it, and dropping an entry may collect an agent.
         self.lock = threading.RLock()
-        for key, entry in self._entries.items():
-            self._keep_safety(key, entry.safety, entry.agent)
         self._entries, self._lost = {}, {}
 
     def find(self, agent: object) -> S | None:
@@ -135,14 +129,13 @@ class Registry(Generic[S]):
             held = (
                 None if isinstance(key, str) else weakref.ref(agent, partial(_forget_collected, weakref.ref(self), key))
             )
-            named: SessionOptions = {**self.safety(agent), **options}
-            safety: Any = {name: value for name, value in named.items() if name in SAFETY}
-            self.keep_wanted(key, safety, held)
+            safety = self.keep_safety(agent, rules_named(options), held)
+            others: Any = {name: value for name, value in options.items() if name not in SAFETY}
             if key not in self._entries and len(self._entries) >= self.max_sessions:
                 self.drop_closed()
                 if len(self._entries) >= self.max_sessions:
                     self._raise_too_many()
-            entry = self._entries[key] = Entry(_name(agent), make(named), held, safety)
+            entry = self._entries[key] = Entry(_name(agent), make({**others, **safety}), held)
             return entry.session
 
     def safety(self, agent: object) -> SessionOptions:
@@ -155,26 +148,24 @@ class Registry(Generic[S]):
             self._drop_closed(key)
             return self._safety[key][0] if key in self._safety else {}
 
-    def keep_wanted(self, key: str | int, safety: SessionOptions, agent: weakref.ref[object] | None = None) -> None:
-        """Keep the safety that a caller wants, in case no session can be made. It replaces nothing that is kept."""
+    def keep_safety(
+        self, agent: object, named: SessionOptions, held: weakref.ref[object] | None = None
+    ) -> SessionOptions:
+        """Keep what a caller names for the agent, also if no session can be made now, and return its safety."""
         with self.lock:
-            self._drop_closed(key)
-            kept: Any = self._safety[key][0] if key in self._safety else {}
-            named = {name: value for name, value in kept.items() if value not in (None, False)}
-            self._keep_safety(key, {**safety, **named}, agent)
+            kept: SessionOptions = {**self.safety(agent), **named}
+            self._safety.pop(_key(agent), None)
+            if kept:
+                self._safety[_key(agent)] = kept, held
+            while len(self._safety) > _LOST_MAX:
+                del self._safety[next(iter(self._safety))]
+            return kept
 
     def forget_safety(self, agent: object) -> bool:
         """Forget the safety of an agent that is closed. True if any was kept."""
         with self.lock:
             self._drop_closed(_key(agent))
             return self._safety.pop(_key(agent), None) is not None
-
-    def _keep_safety(self, key: str | int, safety: SessionOptions, agent: weakref.ref[object] | None) -> None:
-        self._safety.pop(key, None)
-        if any(value not in (None, False) for value in safety.values()):
-            self._safety[key] = safety, agent
-        while len(self._safety) > _LOST_MAX:
-            del self._safety[next(iter(self._safety))]
 
     def _raise_too_many(self) -> None:
         idle = [info for info in self.infos() if info.state != "running" and not info.jobs]
@@ -210,15 +201,19 @@ class Registry(Generic[S]):
         for report in _REPORTS:
             self._lost.pop((key, report), None)
 
-    def drop(self, agent: object) -> S:
-        """Remove the agent and return its session. Raises NoSuchAgent."""
+    def drop(self, agent: object) -> list[S]:
+        """Remove the agent, and return its session if it has one. Raises NoSuchAgent if nothing is known of it."""
         key = _key(agent)
         with self.lock:
+            self._drop_closed(key)
+            was_lost = any((key, report) in self._lost for report in _REPORTS)
             self._forget_loss(key)
-            self._safety.pop(key, None)
+            was_kept = self._safety.pop(key, None) is not None
             if (entry := self._entries.pop(key, None)) is None:
+                if was_lost or was_kept:
+                    return []
                 raise NoSuchAgent(f"agent {_name(agent)!r} has no session: it has run nothing yet, or was closed")
-            return entry.session
+            return [entry.session]
 
     def forget(self, agent: object, session: S) -> None:
         """Remove this session, if it is still the agent's. It is closed, or could not start."""
@@ -227,9 +222,7 @@ class Registry(Generic[S]):
             if (entry := self._entries.get(key)) is None or entry.session is not session:
                 return
             self._drop_closed(key)
-            if self._entries.pop(key, None) is not None:
-                keep = self.keep_wanted if session._engine.last is None else self._keep_safety
-                keep(key, entry.safety, entry.agent)
+            self._entries.pop(key, None)
 
     def clear(self) -> list[S]:
         """Remove and return all sessions, and make no more."""
@@ -271,7 +264,6 @@ class Registry(Generic[S]):
         if (entry := self._entries.get(key)) is None or not entry.session.closed:
             return
         engine = entry.session._engine
-        self._keep_safety(key, entry.safety, entry.agent)
         if engine.expired and engine.last is not None:
             for report, is_due in zip(_REPORTS, (True, entry.session.relied_on), strict=True):
                 if is_due:
@@ -363,9 +355,9 @@ class _Agents(Generic[S]):
 
         ``agent``: a name (str), or any object that allows weak references; when the object is collected, its session is
         closed. ``options`` (those of Session) apply only when the session is made. Until the agent is closed, each next
-        session has the ``sandbox``, ``policy`` and ``redact`` of the last, unless ``options`` name others. Raises
-        AlreadyOpen if ``options`` name others than those of the open session, TooManySessions, and SessionClosed after
-        ``close()``.
+        session has the ``sandbox``, ``policy`` and ``redact`` of the last, unless ``options`` name others; None and
+        False name none. Raises AlreadyOpen if ``options`` name others than those of the open session, TooManySessions,
+        and SessionClosed after ``close()``.
         """
         if options:
             refuse_unknown(f"{type(self).__name__}.session", options, SessionOptions.__annotations__)
@@ -417,7 +409,7 @@ class _Agents(Generic[S]):
     def _remove(self, agent: object) -> Sequence[S]:
         """Remove one agent, or (``...``) all for good, and return the sessions to close. Raises NoSuchAgent."""
         if agent is not ...:
-            return [self._registry.drop(agent)]
+            return self._registry.drop(agent)
         sessions = self._registry.clear()
         self._alarm.cancel()
         return sessions

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypedDict, cast
 
 from .errors import InvalidRequest
 from .models import TTY, Limits, OnTimeout, Record, Request, Terminal, path_text, to_bytes
@@ -158,6 +158,15 @@ def _check_variable(name: object, value: object) -> None:
                 return
         why = f"{name!r} (name or value contain a NUL byte, or a character that cannot be encoded)"
     raise InvalidRequest(f"a variable cannot be put into the environment: {why}")
+
+
+def rules_named(options: Mapping[str, Any]) -> SessionOptions:
+    """The sandbox, the policy and the redaction that these options name; None and False name none.
+
+    So an agent stays confined: its next session has ``{**those of its last one, **rules_named(options)}``.
+    """
+    named = {name: options[name] for name in SAFETY if options.get(name) not in (None, False)}
+    return cast("SessionOptions", named)
 
 
 def check_size(size: object) -> None:

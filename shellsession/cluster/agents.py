@@ -29,7 +29,7 @@ from ..daemon.protocol.endpoint import PATIENCE
 from ..errors import DaemonUnavailable, InvalidRequest, NoSuchAgent, SessionClosed, ShellSessionError
 from ..extras import missing
 from ..models import Result, check_seconds
-from ..options import SAFETY, SessionOptions
+from ..options import SAFETY, SessionOptions, rules_named
 from ..signatures import Command, RunOptions, refuse_unknown
 
 try:
@@ -288,7 +288,8 @@ class _RayAgents(Generic[S]):
                 kept: dict[str, Any] = {name: last[name] for name in SAFETY if name in last}
                 fields = {**self._opening, **kept}
                 if options:
-                    fields |= opening(inherited={}, **options)
+                    named: Any = {name: value for name, value in options.items() if name not in SAFETY}
+                    fields |= opening(inherited={}, **{**named, **rules_named(options)})
                 transport = _AgentTransport(self._cluster, agent)
                 session = self._sessions[agent] = self._kind(agent, transport, True, fields, transport)
             return session

@@ -107,6 +107,15 @@ def test_a_client_of_an_earlier_session_forgets_no_rules(daemon: Daemon) -> None
     cli(daemon.socket, "kill", "rules")
 
 
+def test_the_close_of_an_expired_session_forgets_the_rules(daemon: Daemon) -> None:
+    session = connect("closed", daemon.socket, False, cwd="/", policy=NO_LS)
+    session.run("true")
+    await_end(daemon, "closed")
+    session.close()
+    with connect("closed", daemon.socket, False, cwd="/") as again:
+        assert again.run("ls -d /").stdout == "/\n"
+
+
 @pytest.mark.parametrize("expires", [True, False])
 def test_rules_outlive_an_opening_that_failed(daemon: Daemon, expires: bool) -> None:
     name = f"gone-{expires}"
@@ -122,7 +131,7 @@ def test_rules_outlive_an_opening_that_failed(daemon: Daemon, expires: bool) -> 
             connect(name, daemon.socket, False, cwd="/").disconnect()
             visit.close_unused()
         with connect(name, daemon.socket, False, cwd="/") as session, pytest.raises(PolicyRefused):
-            session.run("ls")
+            session.run("other")
     assert cli(daemon.socket, "kill", name).returncode == 0
     assert cli(daemon.socket, "kill", name).returncode == 125
     with connect(name, daemon.socket, False, cwd="/") as session:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -83,18 +84,43 @@ def test_what_the_caller_names_replaces_it(new_agents: NewAgents) -> None:
     expire(agents)
     assert (agents.session("a").policy, agents.session("a").redact) == (NO_LS, True)
     expire(agents)
-    assert agents.session("a", policy=None).policy is None
 
 
-@pytest.mark.parametrize("has_expired", [False, True])
-def test_the_close_of_an_agent_forgets_it(new_agents: NewAgents, has_expired: bool) -> None:
+def test_none_and_false_after_an_expiry_lift_no_rules(new_agents: NewAgents) -> None:
     agents = new_agents()
-    agents.session("a", policy=NO_RM)
-    if has_expired:
+    agents.session("a", policy=NO_RM, redact=["hunter2"])
+    expire(agents)
+    again = agents.session("a", sandbox=None, policy=None, redact=False)
+    assert (again.policy, again.redact) == (NO_RM, (re.compile("hunter2"),))
+
+
+@pytest.mark.parametrize("has_run", [False, True])
+def test_the_rules_named_last_count_whatever_became_of_the_session(new_agents: NewAgents, has_run: bool) -> None:
+    agents = new_agents()
+    if has_run:
+        agents.session("a", policy=NO_LS).run("true")
         expire(agents)
-    with suppress(NoSuchAgent):
-        agents.close("a")
+    for policy in (NO_LS, NO_RM):
+        agents.session("a", policy=policy, bash="/no/such/bash")
+        with pytest.raises(ShellUnavailable):
+            agents.run("a", "true")
+    assert agents.session("a").policy == NO_RM
+
+
+@pytest.mark.parametrize("end", ["open", "expired", "failed"])
+def test_the_close_of_an_agent_forgets_it(new_agents: NewAgents, end: str) -> None:
+    agents = new_agents()
+    agents.session("a", policy=NO_RM, bash="/no/such/bash" if end == "failed" else "bash")
+    if end == "expired":
+        expire(agents)
+    if end == "failed":
+        with pytest.raises(ShellUnavailable):
+            agents.run("a", "true")
+    agents.close("a")
     assert not refuses_rm(agents)
+    agents.close("a")
+    with pytest.raises(NoSuchAgent):
+        agents.close("a")
 
 
 def test_a_session_that_could_not_start_leaves_its_policy(new_agents: NewAgents) -> None:

@@ -41,7 +41,7 @@ from ...errors import (
     ShellSessionError,
 )
 from ...models import TTY, Result, Stream
-from ...options import SAFETY, SessionOptions
+from ...options import SAFETY, SessionOptions, rules_named
 from ...policy.secrets import Secrets
 from ...redact import redact_from
 from ..protocol.wire import encode
@@ -51,13 +51,10 @@ from .deliveries import Deliveries, end_of
 from .journal import Journal
 
 if TYPE_CHECKING:
-    import re
-
     from ...engine.verbs.call import Call, SessionJob
     from ...engine.verbs.engine import Engine
     from ...options import Options
     from ...policy.rules import Policy
-    from ...sandbox import Sandbox
     from .connection import Connection
 
 # The running command, as a waiting client sees it, is cut to this many characters.
@@ -77,6 +74,7 @@ class Sessions:
         self._shared: dict[str, SharedSession] = {}
         self._opened = 0  # how many sessions so far
         # Of agents whose session has ended: the jobs that live on, and how many jobs there were.
+        self._ended: dict[str, int] = {}  # the number of the last session, of agents whose rules outlive it
         self._released: dict[str, tuple[list[SessionJob], int]] = {}
         self._audiences: dict[str, Audience] = {}  # the watchers of agents without a session
 
@@ -107,15 +105,13 @@ class Sessions:
             return False
         for closed in [one for one in self if one.session.closed]:  # they were idle for too long
             self.dismiss(closed)
-        safety = self._agents._registry.safety(request.agent)  # of its last session, if it was not closed
-        kept: Any = {name: value for name, value in safety.items() if getattr(request, name) in (None, False)}
+        asked = _safety_of(request)
         if self._defaults:
             request = request.with_defaults(self._defaults)
-        sandbox, policy, redact = _safety_of(request)
-        sandbox, policy = kept.get("sandbox", sandbox), kept.get("policy", policy)
-        redact = kept.get("redact", redact)
-        wanted: SessionOptions = {"sandbox": sandbox, "policy": policy, "redact": redact}
-        self._agents._registry.keep_wanted(request.agent, wanted)  # also if the session cannot be opened now
+        # Kept also if the session cannot be opened now.
+        kept = self._agents._registry.keep_safety(request.agent, asked)
+        wanted: SessionOptions = {**_safety_of(request), **kept}
+        sandbox, policy, redact = wanted.get("sandbox"), wanted.get("policy"), wanted.get("redact", False)
         if not request.cwd:
             raise InvalidRequest(
                 "the directory that this runs in was removed: change to another one, or name one with cwd= or --cwd"
@@ -143,11 +139,15 @@ class Sessions:
         self._shared[request.agent] = shared
         return True
 
-    def forget_safety(self, agent: str) -> bool:
+    def forget_safety(self, agent: str, number: int | None = None) -> bool:
         """Forget the sandbox, the policy and the redaction of an agent that is closed.
 
-        True if that was all that there was of it: its session had ended, or could not be opened.
+        True if that was all that there was of it: its session had ended, or could not be opened. With the number of a
+        session, nothing is forgotten unless that was the agent's last one, and has ended.
         """
+        if number is not None and (self.find(agent) is not None or self._ended.get(agent) != number):
+            return False
+        self._ended.pop(agent, None)
         return self._agents._registry.forget_safety(agent) and self.find(agent) is None
 
     def dismiss(self, shared: SharedSession) -> None:
@@ -155,6 +155,8 @@ class Sessions:
         shared.note_shell_end()
         shared.hold.end()
         self._agents._registry.forget(shared.agent, shared.session)
+        if self._agents._registry.safety(shared.agent):
+            self._ended[shared.agent] = shared.number
         if self._shared.get(shared.agent) is shared:
             del self._shared[shared.agent]
             if released := [job for job in shared.engine.jobs if job.released and job.running]:
@@ -182,11 +184,11 @@ def _policy_of(given: Mapping[str, Any]) -> Policy:
     return Policy.from_dict(given)
 
 
-def _safety_of(request: requests.Open) -> tuple[Sandbox | None, Policy | None, bool | tuple[re.Pattern[str], ...]]:
-    """The sandbox, the policy and the redaction of a request."""
+def _safety_of(request: requests.Open) -> SessionOptions:
+    """The sandbox, the policy and the redaction that a request names."""
     sandbox = None if request.sandbox is None else request.sandbox.made()
     policy = None if request.policy is None else _policy_of(request.policy)
-    return sandbox, policy, redact_from(request.redact)
+    return rules_named({"sandbox": sandbox, "policy": policy, "redact": redact_from(request.redact)})
 
 
 def _is_in(request: requests.Open, cwd: str | None) -> bool:
@@ -196,12 +198,12 @@ def _is_in(request: requests.Open, cwd: str | None) -> bool:
 
 def _check_same(request: requests.Open, options: Options) -> None:
     """Raise AlreadyOpen unless a session with these options is what the request names."""
-    sandbox, policy, redact = _safety_of(request)
+    named = _safety_of(request)
     limits, variables = request.limits, (options.extra_env or {}).items()
     for name, differs, how in (
-        ("sandbox", sandbox not in (None, options.sandbox), "which is not confined by this sandbox"),
-        ("policy", policy not in (None, options.policy), "which does not have this policy"),
-        ("redact", redact not in (False, options.redact), "which does not redact these secrets"),
+        ("sandbox", named.get("sandbox", options.sandbox) != options.sandbox, "which is not confined by this sandbox"),
+        ("policy", named.get("policy", options.policy) != options.policy, "which does not have this policy"),
+        ("redact", named.get("redact", options.redact) != options.redact, "which does not redact these secrets"),
         ("cwd", not _is_in(request, options.cwd), f"which was opened in {options.cwd}"),
         ("env", not request.inherited and request.env != options.env, "which was opened with another environment"),
         ("extra_env", not (request.extra_env or {}).items() <= variables, "which was opened without these variables"),

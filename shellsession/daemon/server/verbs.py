@@ -56,7 +56,7 @@ async def serve(sessions: Sessions, incoming: Incoming) -> Answer:
     """Carry out a request about an agent's session, and return the answer."""
     request = incoming.request
     closes = isinstance(request, requests.Close) and not request.unused
-    if closes and request.session is None and sessions.forget_safety(request.agent):
+    if closes and sessions.forget_safety(request.agent, request.session):
         return Answer({"value": None})
     shared = sessions.of(request.agent, request.session)
     if type(request) in _NOT_FROM_INSIDE:
