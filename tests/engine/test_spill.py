@@ -229,7 +229,7 @@ OTHER = 65534
 def test_another_users_file_is_refused_before_anything_runs(sh: Session, place: Path) -> None:
     (theirs := place / "theirs").write_text("precious")
     os.chown(theirs, OTHER, OTHER)
-    with pytest.raises(InvalidRequest, match=f"belongs to user {OTHER}, not you; name a file of your own"):
+    with pytest.raises(InvalidRequest, match=f"belongs to user {OTHER}, not you; name a file that you own"):
         sh.run("touch ran", limits=Limits(max_output=10, spill=str(theirs)))
     assert not (place / "ran").exists()
 

@@ -284,7 +284,7 @@ def resolve_spill(limits: Limits, sandbox: Sandbox | None) -> Limits:
     if not fit or not os.access(place if found else directory, os.W_OK):
         raise InvalidRequest(f"limits.spill {given!r} cannot be written: name a directory that exists or a file in one")
     if found and not is_directory and found.st_uid != os.geteuid():
-        raise InvalidRequest(f"limits.spill {given!r} is refused: {_foreign(found.st_uid)}; name your own file")
+        raise InvalidRequest(f"limits.spill {given!r} is refused: {_foreign(found.st_uid)}; name a file that you own")
     return limits.__replace__(spill=place)
 
 
