@@ -584,7 +584,7 @@ def checked(result: Result, check: bool, command: object = "") -> Result:
         raise CommandTimeout(f"{result.reason} after {result.duration:.1f} s{_outline(result, command)}", result)
     if not result.ran:  # the status is that of the shell that had ended before, and may be 0
         raise CommandFailed(f"{result.reason or 'the command was not run'}{_outline(result, command)}", result)
-    if result.exit_code != 0:
+    if not result.ok:  # also where a command that ended the shell has cut the rest short
         why = f" ({result.reason})" if result.reason else ""
         raise CommandFailed(f"{status(result.exit_code)}{why}{_outline(result, command)}", result)
     return result

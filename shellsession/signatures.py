@@ -302,8 +302,8 @@ class ThreadSession(_Streaming[R, Output]):
         * ``cwd``, ``env``: the directory and more environment variables for this command only. Afterwards both are as
           before; everything else that the command changed persists. A relative path starts at the session's directory.
           If they cannot be set (no such directory, a readonly variable), the command does not run (``ran`` is False).
-        * ``check``: raise CommandFailed if the status is not 0 or the command was not run, and CommandTimeout at a
-          time limit.
+        * ``check``: raise CommandFailed if the result is not ``ok`` (the status is not 0, the shell has ended, or the
+          command was not run), and CommandTimeout at a time limit.
 
         A time limit is not an error unless you pass ``check``. The result always has the output so far. Ctrl-C, or
         cancelling the task, interrupts the command and keeps the shell.

@@ -89,6 +89,9 @@ def test_check_raises_with_the_result(sh: Session) -> None:
     with pytest.raises(CommandTimeout) as late:
         sh.run("echo out; sleep 100", check=True, timeout=SOON)
     assert late.value.result.stdout == "out\n"
+    with pytest.raises(CommandFailed, match="exit status 0") as cut:
+        sh.run("echo out; exit 0; touch never", check=True)
+    assert (cut.value.result.outcome, cut.value.result.ok) == ("shell_exited", False)
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), "5", True], ids=repr)
