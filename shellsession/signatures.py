@@ -522,3 +522,8 @@ class AnyJob:
     def stderr(self) -> str:
         """What it wrote to its call's stderr."""
         return self._shown("stderr")[0]
+
+
+def kept_streams(job: AnyJob) -> list[tuple[str, bytes, int, int]]:
+    """What is kept of each stream of a job: its name, the bytes, how many are missing, and where."""
+    return [(name, *job._kept(stream)) for name, streams in _SHOWN.items() for stream in streams]

@@ -60,7 +60,7 @@ MAX_CHARS: Final = 30_000
 _COUNTED: Final = 1 << 15
 _NO_LINES: Final = dict[str, int]()
 # This many process ids are shown.
-_LISTED: Final = 20
+LISTED: Final = 20
 
 
 def unfinished(data: bytes) -> bytes:
@@ -277,8 +277,8 @@ def call_for(id: str, stream: str, part: str = "...") -> str:
 
 def left_running(pids: Sequence[int]) -> str:
     """Which processes a command left running, in words. A list of very many could leave no room for the output."""
-    more = len(pids) - _LISTED
-    shown = ", ".join(map(str, pids[:_LISTED])) + (f" and {grouped(more)} more" if more > 0 else "")
+    more = len(pids) - LISTED
+    shown = ", ".join(map(str, pids[:LISTED])) + (f" and {grouped(more)} more" if more > 0 else "")
     return f"left running in the background: process {shown}"
 
 

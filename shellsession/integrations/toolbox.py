@@ -60,8 +60,8 @@ from ..models import (
 )
 from ..options import check_policy
 from ..paging import check_chars, page, query_for, whole
-from ..signatures import explained
-from ..text import MAX_CHARS, clean, ending, fitted, left_running, report
+from ..signatures import AnyJob, explained, kept_streams
+from ..text import LISTED, MAX_CHARS, clean, edited, ending, fitted, left_running, report, shared
 from .binding import AwaitedSession, Reopen, awaited_session
 from .search import search
 
@@ -72,6 +72,8 @@ if TYPE_CHECKING:
 
 
 JOBS: Final = "; see `jobs`"
+_JOB_LINE: Final = 300  # characters of the line about a job: its command may be long
+_MORE: Final = 40  # characters of the line about jobs that are not listed
 _NEXT: Final = "`wait` goes on waiting, `send` answers it if it is interactive, `interrupt` ends it"
 # Part of the reason for a command that reads the terminal, and the advice if it was not interactive.
 _READS_TERMINAL: Final = "waits for input from the terminal"
@@ -134,16 +136,45 @@ def _last_line(results: Sequence[Result], secrets: Secrets | None) -> str:
     return ""
 
 
-def list_jobs(jobs: Sequence[Mapping[str, Any]], limit: int) -> str:
-    """The jobs as one text, each with up to ``limit`` characters of its output."""
-    lines = []
-    for job in jobs:
-        pids, code = ", ".join(map(str, job["pids"])), job["exit_code"]
-        status = job["status"] if code is None else f"{job['status']}, exit status {code}"
-        lines.append(f"[{job['id']}, {status}: process {pids}: {job['command']}]")
-        if output := fitted((job["stdout"] + job["stderr"]).encode(), 0, 0, limit).removesuffix("\n"):
-            lines.append(output)
-    return "\n".join(lines) or "[no jobs]"
+_JobText = tuple[str, list[tuple[str, bytes, int, int]]]  # a line about a job, and its streams as ``shared`` takes them
+
+
+def _read_job(job: AnyJob, secrets: Secrets | None) -> _JobText:
+    """The line about a job, and its streams, without secrets."""
+    status = job.status  # first: once it has ended, all its output is there
+    if (code := job.exit_code) is not None:
+        status += f", exit status {code}"
+    line = f"[{job.id}, {status}: process {', '.join(map(str, job.pids[:LISTED]))}: {job.command}]"
+    streams = kept_streams(job)
+    if secrets is not None:
+        line, streams = (
+            secrets.mask(line),
+            [(name, *edited(data, omitted, cut, secrets.mask)) for name, data, omitted, cut in streams],
+        )
+    return f"{line[:_JOB_LINE]}...]" if len(line) > _JOB_LINE + 4 else line, streams
+
+
+def list_jobs(jobs: Sequence[_JobText], room: int) -> str:
+    """The jobs as one text of at most ``room`` characters: a line for each, and the output that there is room for."""
+    lines = [line for line, _ in jobs]
+    while lines and sum(len(line) + 1 for line in lines) > room - _MORE * (len(lines) < len(jobs)):
+        lines.pop()
+    listed = jobs[: len(lines)]
+    more = [f"[{len(jobs) - len(lines)} more: name a job]"] * (len(lines) < len(jobs))
+    streams = [stream for _, streams in listed for stream in streams if stream[1] or stream[2]]
+    texts = iter(shared(streams, max(0, room - len("\n".join((*lines, *more))) - len(streams))))
+    parts = []
+    for line, kept in listed:
+        shown = [next(texts).removesuffix("\n") for stream in kept if stream[1] or stream[2]]
+        parts += [line, *filter(None, shown)]
+    return "\n".join((*parts, *more)) or "[no jobs]"
+
+
+def _jobs_of(session: AsyncRemoteSession) -> list[_JobText]:
+    """The jobs of a daemon's session. Raises NoSuchAgent."""
+    with admin.Visit(session.agent, None, session._transport) as visit:
+        both = (*visit.jobs(released=True), *visit.jobs())
+        return [_read_job(job, session._secrets) for job in both]
 
 
 Progress = Callable[[float, str], Awaitable[object]]
@@ -436,7 +467,7 @@ class Toolbox:
         if job is None:
             if until is not None or seconds is not None or kill:
                 raise InvalidRequest("name the job: call jobs without arguments to list the ids")
-            return self._masked(list_jobs(await self._jobs(), self._max_chars // 10))
+            return list_jobs(await self._jobs(), self._max_chars)
         if seconds is not None:
             _check("seconds", seconds)
         known = (*self._session.jobs(), *self._session.jobs(released=True))
@@ -450,8 +481,9 @@ class Toolbox:
             limit = self._patience if seconds is None else min(seconds, self._patience)
             pattern = None if until is None else re.escape(until)  # a model's regular expression could take forever
             if not await wait_for(found, limit, pattern) and until is not None:
-                notes = [f"[it has not printed {until!r}]"]
-        return self._masked("\n".join([list_jobs([admin.described(found)], self._max_chars), *notes]))
+                notes = [f"[it has not printed {until!r:.200}]"]
+        room = self._max_chars - sum(len(note) + 1 for note in notes)
+        return "\n".join([list_jobs([_read_job(found, self._session._secrets)], room), *notes])
 
     async def read_output(
         self,
@@ -495,13 +527,13 @@ class Toolbox:
         self._session = await self._connect()
         return True
 
-    async def _jobs(self) -> list[dict[str, Any]]:
+    async def _jobs(self) -> list[_JobText]:
         session = self._session
         if not isinstance(session, AsyncRemoteSession):
-            return [admin.described(job) for job in (*session.jobs(released=True), *session.jobs())]
+            return [_read_job(job, session._secrets) for job in (*session.jobs(released=True), *session.jobs())]
         with suppress(NoSuchAgent):  # its session has expired, and its jobs with it
             # In a thread: this makes many blocking requests.
-            return await asyncio.to_thread(admin.jobs, session.agent, output=True, transport=session._transport)
+            return await asyncio.to_thread(_jobs_of, session)
         return []
 
     @asynccontextmanager

@@ -21,9 +21,11 @@ from shellsession import (
     Session,
     SessionBusy,
     ShellSessionError,
+    aconnect,
 )
 from shellsession.integrations.toolbox import PROGRESS, Toolbox, describe
 from shellsession.models import Result
+from shellsession.signatures import kept_streams
 
 Story = Callable[[AsyncSession, Toolbox], Awaitable[None]]
 
@@ -149,6 +151,59 @@ def test_all_that_is_not_shown_is_counted() -> None:
             await tools.bash("{ sleep 0.1; printf %2000000s; echo end; } &")
             await asyncio.to_thread(wait_until, lambda: session.jobs()[0].stdout.endswith("end\n"), "its last word")
             assert re.search(r"\d bytes( \(.* lines\))? omitted \.\.\.\]", await tools.jobs())
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", ["here", "daemon"])
+@pytest.mark.parametrize("max_chars", [500, 5000, 30_000])
+def test_jobs_show_and_count_all_that_was_printed(kind: str, max_chars: int, request: pytest.FixtureRequest) -> None:
+    sizes = {"j1": 48_894, "j2": 588_896, "j3": 30}  # of seq; the second is cut by its own limit, too
+
+    async def main() -> None:
+        where = (
+            AsyncSession()
+            if kind == "here"
+            else await aconnect(f"counting-{max_chars}", request.getfixturevalue("daemon").socket)
+        )
+        async with where as session:
+            tools = Toolbox(session, max_chars=max_chars)
+            for command in ("seq 10000", "seq 100000; printf 1", "seq -f %08.0f 3; printf abc"):
+                await tools.bash(f"{{ sleep 0.1; {command}; sleep 1000; }} &")
+
+            def printed() -> list[int]:
+                return [sum(len(data) + omitted for _, data, omitted, _ in kept_streams(job)) for job in session.jobs()]
+
+            await asyncio.to_thread(wait_until, lambda: printed() == [*sizes.values()], "all output")
+            for job, size in sizes.items():
+                said = await tools.jobs(job)
+                assert len(said) <= max_chars
+                assert shown_and_told(said.partition("\n")[2]) in (size, size - 1)  # without the last newline
+            said = await tools.jobs()
+            assert len(said) <= max_chars
+            for part, size in zip(re.split(r"\[j\d, running: .*\]\n", said)[1:], sizes.values(), strict=True):
+                assert shown_and_told(part) in (size, size - 1, size + 1)
+
+    asyncio.run(main())
+
+
+def shown_and_told(text: str) -> int:
+    """How many bytes of output a text has, with those that it says are missing."""
+    marks = re.findall(r"(\[\.\.\. ([\d ]+) bytes.* omitted \.\.\.\]\n?)", text)
+    told = sum(int(number.replace(" ", "")) for _, number in marks)
+    return len(text) - sum(len(mark) for mark, _ in marks) + told
+
+
+def test_a_list_of_many_jobs_names_them_all_or_says_how_many_more() -> None:
+    async def main() -> None:
+        async with AsyncSession() as session:
+            tools = Toolbox(session, max_chars=2000)
+            for _ in range(14):
+                await tools.bash("{ sleep 0.1; seq 3000; sleep 1000; } &")
+            said = await tools.jobs()
+            more = re.search(r"\n\[(\d+) more: name a job\]$", said)
+            assert len(re.findall(r"^\[j\d+, running: ", said, re.MULTILINE)) + (int(more[1]) if more else 0) == 14
+            assert len(said) <= 2000
 
     asyncio.run(main())
 
