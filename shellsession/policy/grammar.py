@@ -3,7 +3,7 @@
 The grammar does not cover all of bash. Where its tree has an error, the script has a ``fault``; the commands around the
 error still count. Some misreadings show no error. This module corrects those that ordinary commands run into:
 
-* it cuts out here-documents before the grammar reads the text;
+* it cuts out here-documents before the grammar reads the text, and asks the tree whether they are some;
 * it ends a simple command at the end of its line (``a | b | c``, and ``d 2>f`` in the next line);
 * it reads text between backticks on its own (``echo `a` `b```);
 * it counts the words after a redirection as words of the command (``git >out push``).
@@ -41,12 +41,15 @@ _LINE: Final = re.compile(r"(?:[^\n\\]|\\.)*\n", re.DOTALL)
 _TABS: Final = re.compile(r"^\t+", re.MULTILINE)
 # Begins the file name that replaces a here-document in the text.
 _DOCUMENT_NAME: Final = "\ue001"
+# With this many operators that begin no here-document, no here-document is cut out: each costs one more parse.
+_MAX_WRONG: Final = 8
 
 _EXPANSIONS: Final = frozenset(
     {"simple_expansion", "expansion", "command_substitution", "process_substitution", "arithmetic_expansion"}
 )
 _REDIRECTS: Final = frozenset({"file_redirect", "herestring_redirect", "heredoc_redirect"})
 _ASSIGNMENTS: Final = frozenset({"variable_assignment", "variable_assignments"})
+_QUOTES: Final = _EXPANSIONS | {"string", "raw_string", "ansi_c_string"}
 _NOT_WORDS: Final = _REDIRECTS | _ASSIGNMENTS | {"comment", "subshell"}
 _LITERAL: Final = frozenset({"raw_string", "ansi_c_string", "comment"})
 # A redirection after one of these belongs to the last command in it.
@@ -98,12 +101,9 @@ def parse(text: str, documents: dict[str, HereDocument]) -> Script:
     parser, script = _parser(), Script()
     todo = [text]
     while todo:
-        rest, cut = _cut_here_documents(todo.pop(), documents)
-        source = rest.encode("utf-8", "surrogateescape")
-        if len(source) > _MAX_BYTES:
-            raise TextTooLong(f"over {_MAX_BYTES} bytes without here-documents")
+        source, root, cut = _tree(parser, todo.pop(), documents)
         reader = _Reader(source, script, documents)
-        reader.read(parser.parse(source).root_node)
+        reader.read(root)
         todo += reader.inner
         for document in cut:
             todo += document.substitutions
@@ -129,16 +129,61 @@ def _parser() -> Parser:
     return Parser(language)  # a new one, as threads must not share one
 
 
-def _cut_here_documents(text: str, documents: dict[str, HereDocument]) -> tuple[str, list[HereDocument]]:
-    """The text with ``<NAME`` in place of each here-document, and these here-documents.
+def _tree(parser: Parser, text: str, documents: dict[str, HereDocument]) -> tuple[bytes, Node, list[HereDocument]]:
+    """The text without its here-documents, its tree, and these here-documents.
 
-    Quoting is ignored: an operator counts if its delimiter stands alone in a later line. Other operators are left to
-    the grammar.
+    An operator in a comment or in quotes begins none, and only the tree says where those are. So each cut is
+    checked in the tree; after a wrong one, the text is cut again without it. In a text with many wrong ones, none is
+    cut: the grammar then finds a fault at each true operator.
+    """
+    wrong: set[int] = set()
+    while True:
+        rest, cut, places = _cut_here_documents(text, wrong, len(documents))
+        source = rest.encode("utf-8", "surrogateescape")
+        if len(source) > _MAX_BYTES:
+            raise TextTooLong(f"over {_MAX_BYTES} bytes without here-documents")
+        root = parser.parse(source).root_node
+        for number, place in places:
+            if not _is_redirection(root, rest, place):
+                wrong.add(number)  # the later ones depend on it: what it cut out may hide a quote
+                break
+        else:
+            documents.update({f"{_DOCUMENT_NAME}{len(documents) + at}": one for at, one in enumerate(cut)})
+            return source, root, cut
+
+
+def _is_redirection(root: Node, text: str, place: int) -> bool:
+    """Whether the tree has a redirection at this place, and its line ends outside of quotes that begin after it."""
+    start = len(text[:place].encode("utf-8", "surrogateescape"))
+    name = root.descendant_for_byte_range(start, start + 1)
+    if name is None or name.parent is None or name.parent.type != "file_redirect":
+        return False
+    line = _LINE.match(text, place)
+    end = start + len(line[0].encode("utf-8", "surrogateescape")) - 1 if line else start
+    node = root.descendant_for_byte_range(end, end + 1)
+    while node is not None and node.start_byte > start:
+        if node.start_byte < end and node.type in _QUOTES:
+            return False
+        node = node.parent
+    return True
+
+
+def _cut_here_documents(
+    text: str, wrong: set[int], first: int
+) -> tuple[str, list[HereDocument], list[tuple[int, int]]]:
+    """The text with ``<NAME`` in place of each here-document, these here-documents, and their numbers and places.
+
+    An operator counts if its delimiter stands alone in a later line and its number is not in ``wrong``. Other operators
+    are left to the grammar.
     """
     cut: list[HereDocument] = []
-    at = 0
-    while (operator := _HEREDOC.search(text, at)) is not None:
-        at = operator.end()
+    places: list[tuple[int, int]] = []
+    at, number = 0, -1
+    while len(wrong) < _MAX_WRONG and (operator := _HEREDOC.search(text, at)) is not None:
+        at, number = operator.end(), number + 1
+        if number in wrong:
+            at = operator.start() + 2
+            continue
         tabs, single, double, backslash, bare = operator.groups()
         pattern = ("^\t*" if tabs else "^") + re.escape(single or double or bare) + r"(?:\n|\Z)"
         line = _LINE.match(text, at)
@@ -147,12 +192,12 @@ def _cut_here_documents(text: str, documents: dict[str, HereDocument]) -> tuple[
             continue
         body = text[line.end() : end.start()]
         body = _TABS.sub("", body) if tabs else body
+        name = f"{_DOCUMENT_NAME}{first + len(cut)}"
         cut.append(HereDocument(body) if backslash or bare is None else HereDocument(*mark_expansions(body)))
-        name = f"{_DOCUMENT_NAME}{len(documents)}"
-        documents[name] = cut[-1]
         at = operator.start()
+        places.append((number, at + 1))
         text = f"{text[:at]}<{name} {text[operator.end() : line.end()]}{text[end.end() :]}"
-    return text, cut
+    return text, cut, places
 
 
 class _Visit(NamedTuple):

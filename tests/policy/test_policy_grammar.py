@@ -162,3 +162,93 @@ def test_a_missing_parser_is_reported_in_one_line() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.stderr == ""
     assert done.stdout == "a policy about commands needs a parser of bash: pip install 'shellsession[policy]'\n"
+
+
+# What stands around the operator of a here-document, and may make it none.
+_OPERATORS: Final = (
+    "cat <<E",
+    "cat <<-E",
+    "cat <<'E'",
+    'cat <<"E"',
+    "cat <<\\E",
+    "cat 0<<E",
+    "# cat <<E",
+    ": x # <<E",
+    ": x#y <<E",
+    "'<<E '",
+    'echo "<<E "',
+    "echo $'\\'<<E '",
+    "echo \\<<E",
+    "echo \\\\<<E",
+    "echo $((1 <<E ))",
+    "cat <<<E",
+    'cat <<< "<<E "',
+    "echo `cat <<E",
+    "echo $(cat <<E",
+    'echo "$(cat <<E',
+    'echo "a $(cat <<E',
+    "echo ${x#<<E }",
+    'echo "${x:-<<E }"',
+    "cat <<E <<F",
+    "cat <<E | cat <<F",
+    "cat <<E # <<F",
+    "cat <<E '<<F '",
+    "# <<E <<F",
+    "bash -c 'cat <<E",
+    "{ cat <<E",
+    "(cat <<E",
+    'cat <<E "a',
+    "cat <<E 'a",
+    "cat <<E $(echo",
+    "cat <<E \\",
+    "[[ a == b ]] <<E",
+    "(( 1 <<E ))",
+    'echo "',
+    "echo '",
+)
+_LINES: Final = (
+    "E",
+    "\tE",
+    "F",
+    "mark",
+    "mark; cat <<E",
+    "$(mark)",
+    "`mark`",
+    ")",
+    ')"',
+    '"',
+    "'",
+    "`",
+    "}",
+    "# a 'b",
+    "a",
+)
+
+
+@given(st.lists(st.one_of(st.sampled_from(_OPERATORS), st.sampled_from(_LINES)), min_size=1, max_size=9))
+def test_here_documents_of_any_quoting_hide_no_command_that_bash_runs(lines: list[str]) -> None:
+    text = "\n".join(line.replace("mark", f"mark{number}") for number, line in enumerate(lines))
+    analysis = analyze(text)
+    if analysis.fault:
+        return  # allow and strict refuse it
+    markers = "".join(f"mark{number}() {{ echo mark{number} >&9; }}\n" for number in range(len(lines)))
+    done = subprocess.run(
+        ["bash", "-c", f'{markers}exec 9>&1 >/dev/null 2>&1\neval "$0"', text], stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, check=False, timeout=20,
+    )  # fmt: skip
+    assert set(done.stdout.split()) <= {words[0] for words in analysis.commands}, text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'git commit -m "explain the <<EOF syntax"\nrm -rf build\ncat > f <<EOF\na\nEOF',
+        "# write it with cat <<EOF\nrm -rf build\ncat > f <<EOF\na\nEOF",
+        "ls # <<E\nrm x\nE",
+        "echo \\<<E\nrm x\nE",
+        'cat <<E "a\nx"; rm y; echo "\nE\n"\nE',
+        "# <<E\n" * 20 + "rm x\nE",
+    ],
+)
+def test_an_operator_in_a_comment_or_in_quotes_hides_no_command(text: str) -> None:
+    assert "rm" in _names(text)
