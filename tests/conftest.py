@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -47,6 +48,14 @@ for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(_number) is signal.SIG_IGN:
         _is_ctrl_c = _number == signal.SIGINT
         signal.signal(_number, signal.default_int_handler if _is_ctrl_c else lambda *_: None)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say in one line what was skipped: `pytest -q` gives only the number."""
+    reports = [report for report in terminalreporter.stats.get("skipped", []) if isinstance(report.longrepr, tuple)]
+    counts = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in reports)
+    if counts:
+        terminalreporter.write_line("skipped: " + "; ".join(f"{n} x {why}" for why, n in counts.most_common(5)))
 
 
 def import_from(first: float) -> None:
@@ -255,7 +264,7 @@ def elsewhere() -> Iterator[Callable[..., Future[Any]]]:
 def tmux(tmp_path: Path, daemon: Daemon, agent: str) -> Iterator[Tmux]:
     """A terminal with an attached person."""
     if shutil.which("tmux") is None:
-        pytest.skip("tmux is not installed (all but whole screens is tested without it, too)")
+        pytest.skip("tmux is not installed (apt install tmux)")
     terminal = Tmux("t", tmp_path)
     try:
         attach = f"{sys.executable} -m shellsession attach {agent} --socket {daemon.socket}"

@@ -131,7 +131,7 @@ REFUSED: Final = {
 @pytest.mark.parametrize(("wrapper", "before", "session", "told"), REFUSED.values(), ids=REFUSED)
 def test_what_stands_in_the_way_is_named(wrapper: str, before: str, session: str, told: str) -> None:
     if wrapper and shutil.which("bwrap") is None:
-        pytest.skip("bubblewrap is not installed")
+        pytest.skip("bubblewrap is not installed (apt install bubblewrap)")
     # Loaded before it becomes another user: Python itself may be where only root looks.
     loaded = "import os, resource, shellsession.engine.verbs.expect\nfrom shellsession import Session, connect\n"
     with open_place(USERS[-1]) as place:

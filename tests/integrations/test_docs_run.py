@@ -43,7 +43,7 @@ def daemon_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 @in_language("python")
 def test_a_program_runs(block: Block, tmp_path: Path) -> None:
     if "Sandbox(" in block.text and shutil.which("bwrap") is None:
-        pytest.skip("bubblewrap is not installed")
+        pytest.skip("bubblewrap is not installed (apt install bubblewrap)")
     done = run_python(_scripted(block), _directory(block, tmp_path))
     assert done.returncode == 0, done.stderr
     assert not done.stderr or block.page.startswith("docs/integrations/")  # an SDK may warn

@@ -182,7 +182,7 @@ def test_all_sessions_of_a_sample_are_at_one_place(daemon: Daemon) -> None:
         wait_until(functools.partial(daemon.logged, agent), "the log of its commands")
 
 
-@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed (apt install bubblewrap)")
 def test_sessions_may_be_confined(place: Path) -> None:
     async def main() -> None:
         confined = Limit(write=[str(place)])

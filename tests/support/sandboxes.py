@@ -19,7 +19,9 @@ import pytest
 import shellsession.engine.verbs.expect  # noqa: F401
 from shellsession import Sandbox, Session
 
-needs_bwrap: Final = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+needs_bwrap: Final = pytest.mark.skipif(
+    shutil.which("bwrap") is None, reason="bubblewrap is not installed (apt install bubblewrap)"
+)
 
 USERS: Final = ["as who we are", "as an ordinary user"] if os.getuid() == 0 else ["as who we are"]
 ORDINARY: Final = 54321
