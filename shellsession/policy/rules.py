@@ -75,8 +75,8 @@ class Policy:
       patterns of absolute paths. ``*`` and ``?`` match within a directory, ``**`` across directories. Another target is
       refused, or put to ``confirm``, as a command is that ``allow`` does not cover. So is one that is known only at run
       time (``$X``, ``~``), and a relative one after a ``cd``. /dev/null, /dev/tty and descriptors are always allowed.
-      What commands write by themselves (``tee``, ``cp``) is not judged. With ``allow`` and ``strict`` the default is
-      that redirections may write no file.
+      What commands write by themselves (``tee``, ``cp``) is not judged. With ``allow`` the default is that
+      redirections may write no other file.
     * ``strict``: refuse a text that cannot be parsed as bash, and one that runs something it does not spell out
       (``$CMD x``, ``curl x | bash``). Without ``strict``, ``deny_commands`` ignores such parts. ``allow`` never allows
       them.
@@ -180,7 +180,7 @@ class Policy:
     @property
     def _writable(self) -> Sequence[str] | None:
         """The files that redirections may write; None if that is not judged."""
-        return () if self.write is None and self.strict and self.allow is not None else self.write
+        return () if self.write is None and self.allow is not None else self.write
 
     def to_dict(self) -> dict[str, Any]:
         """Return the rules that are set, as values for JSON. Raises InvalidRequest for a policy with ``confirm``."""

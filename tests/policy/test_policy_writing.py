@@ -1,4 +1,4 @@
-"""What redirections may write: ``Policy(write=...)``, and ``strict`` without it."""
+"""What redirections may write: ``Policy(write=...)``, and ``allow`` without it."""
 
 from __future__ import annotations
 
@@ -73,14 +73,17 @@ def test_what_is_known_only_at_run_time_matches_nothing(command: str) -> None:
     assert "it is not known" in reason(_POLICY, "a > x.log", cwd="")
 
 
-def test_strict_and_allow_let_redirections_write_no_file() -> None:
-    strict = Policy(allow=["echo"], strict=True)
-    assert verdict(strict, "echo evil >> /tmp/x") == (
+def test_allow_lets_redirections_write_no_file() -> None:
+    policy = Policy(allow=["echo", "cat"])
+    assert verdict(policy, "echo evil >> /tmp/x") == (
         "a redirection to '/tmp/x' is not allowed; files that can be written: none"
     )
-    assert verdict(strict, "echo fine 2>/dev/null >&2") == ""
-    assert verdict(Policy(allow=["echo"], strict=True, write=["/tmp/*"]), "echo x >> /tmp/x") == ""
-    assert verdict(Policy(allow=["echo"]), "echo x >> /tmp/x") == ""
+    assert "it is not known which file" in verdict(policy, "cat > ~/.bashrc <<E\nx\nE")
+    assert verdict(policy, "echo fine 2>/dev/null >&2") == ""
+    assert verdict(Policy(allow=["echo"], write=["/tmp/*"]), "echo x >> /tmp/x") == ""
+    asking = Policy(allow=["echo"], confirm=lambda *_: True)
+    assert asking.judge(Request(b"echo x >> /tmp/x")).question == "echo x >> /tmp/x"
+    assert asking.judge(Request(b"echo x 2>/dev/null")).question == ""
 
 
 def test_confirm_is_asked_about_a_redirection_as_about_a_command() -> None:
