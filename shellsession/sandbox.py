@@ -44,7 +44,7 @@ class Sandbox:
       directory of this process, ``~`` at the home. The more deeply nested path wins. ``missing_ok``: skip paths of
       ``hide`` that do not exist when bash starts. One that the host makes later is visible.
     * /tmp, /dev/shm and /run are empty and private unless they, or paths in them, are in ``write``. shellsession's own
-      runtime directory always is. TMPDIR is unset if it cannot be written inside.
+      runtime directory always is, and so is the directory of its logs. TMPDIR is unset if it cannot be written inside.
     * If the host replaces a hidden file or directory later, the new one is visible: the kernel removes the cover
       together with what it covers. Most programs save a file in this way, so hide its directory.
 

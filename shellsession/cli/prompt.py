@@ -11,8 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from ..daemon.server.audit import state_directory
-from ..engine.io.directories import make_private
+from ..engine.io.directories import make_private, state_directory
 from ..models import to_bytes
 from .terminal import CTRL_C, CTRL_D, ESCAPE, LEAVE, STDIN, Terminal, encoded
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from ..engine.io.directories import state_directory
 from ..engine.kernel import activity
 from ..errors import InvalidRequest, ShellSessionError
 from ..options import SAFETY, SessionOptions
@@ -158,7 +159,7 @@ def main(words: Sequence[str]) -> int:
     audit_path = audit.path_for(path, args.audit)
     log_file = args.log_file
     if args.detach and log_file is None:
-        log_file = os.path.join(audit.state_directory(), "daemon.log")
+        log_file = os.path.join(state_directory(), "daemon.log")
     log.begin(args.log_level or ("warning" if args.detach else "info"), log_file, wanted=args.log_file is not None)
     if audit_path and (args.audit or os.environ.get(audit.VARIABLE)):
         _check_audit_log(audit.Audit(audit_path))

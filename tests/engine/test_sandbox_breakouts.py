@@ -53,6 +53,29 @@ def test_what_leads_to_a_hidden_file_stays_where_it_is(user: str, mine: Path) ->
     run_as(user, scenario)
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_the_state_directory_below_a_writable_path_can_be_neither_read_nor_changed(
+    user: str, mine: Path, is_there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the logs of all agents. One that another host makes later is hidden, too."""
+    place = mine / "state" / "shellsession"
+    monkeypatch.setenv("XDG_STATE_HOME", str(place.parent))
+
+    def scenario() -> None:
+        if is_there:
+            place.mkdir(parents=True)
+        with sandboxed(mine) as sh:
+            place.mkdir(parents=True, exist_ok=True)
+            (place / "audit.jsonl").write_text("secret")
+            assert sh.run("cat state/shellsession/audit.jsonl").stdout == ""
+            sh.run("echo x >state/shellsession/audit.jsonl; rm -rf state; mv state moved; mkdir -p state/shellsession")
+            assert sh.run("cat */shellsession/audit.jsonl; exit").stdout == ""
+            assert sh.run("cat */shellsession/audit.jsonl").stdout == ""
+        assert (place / "audit.jsonl").read_text() == "secret"
+
+    run_as(user, scenario)
+
+
 def test_what_leads_to_a_writable_directory_stays_where_it_is(user: str, mine: Path) -> None:
     fill(mine, "etc", "etc/deep")
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
-from ...engine.io.directories import make_missing
+from ...engine.io.directories import make_missing, state_directory
 from ...policy.secrets import Secrets
 
 if TYPE_CHECKING:
@@ -224,14 +224,6 @@ def path_for(socket: str, wanted: str | None = None) -> str:
 
     mark = hashlib.sha256(os.fsencode(socket)).hexdigest()[:8]
     return os.path.join(state_directory(), f"audit-{mark}.jsonl")
-
-
-def state_directory() -> str:
-    """The directory of the logs by default, by the XDG base directory specification."""
-    state = os.environ.get("XDG_STATE_HOME", "")
-    if not os.path.isabs(state):  # the specification says to ignore a relative path
-        state = os.path.expanduser("~/.local/state")
-    return os.path.join(state, "shellsession")
 
 
 def read(path: str, agent: str | None = None, last: int | None = None) -> Iterator[dict[str, Any]]:

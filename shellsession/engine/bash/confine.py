@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 import shutil
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Final
 
 from ...errors import SandboxUnavailable
 from ...sandbox import SCRATCH, Facts, Sandbox, is_within
-from ..io.directories import homes
+from ..io.directories import homes, make_missing, state_directory
 from ..kernel import proc
 from . import cgroups
 from .watcher import Slot, the_guard
@@ -53,6 +53,11 @@ def sandbox_facts(sandbox: Sandbox, bash: str, cwd: str, slot: Slot) -> Facts:
     home = os.path.dirname(os.path.dirname(directory))
     # Hosts with another XDG_RUNTIME_DIR keep files elsewhere that shells outside the sandbox read. Hide these, too.
     hidden += {os.path.realpath(one) for one in homes() if os.path.isdir(one)} - {home}
+    # The logs of all agents. Made first: a directory that another host makes later would be visible.
+    with suppress(OSError):
+        make_missing(state_directory())
+    if os.path.isdir(state := os.path.realpath(state_directory())):
+        hidden.append(state)
     unreadable = os.path.join(directory, "hidden")
     os.close(os.open(unreadable, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0))
     os.makedirs(os.path.join(directory, SCRATCH), 0o700, exist_ok=True)

@@ -152,6 +152,14 @@ def make_missing(directory: str) -> None:
             make_missing(os.path.dirname(directory))
 
 
+def state_directory() -> str:
+    """The directory for what outlives a process, by the XDG base directory specification: the logs by default."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(state):  # the specification says to ignore a relative path
+        state = os.path.expanduser("~/.local/state")
+    return os.path.join(state, "shellsession")
+
+
 def _enter(above: int, name: str, mode: int) -> int:
     """Open a directory of ours in ``above``, made if missing. The caller closes both."""
     try:  # noqa: SIM105  # contextlib would slow each start of the command line
