@@ -30,7 +30,7 @@ def main(words: Sequence[str]) -> int:
     args = own_parser().parse_args(words)
     from ..daemon.client import admin
 
-    found = admin.agents(args.socket)
+    found = sorted(admin.agents(args.socket), key=lambda one: str(one["agent"]))
     if args.json:
         show_json(found)
     elif args.names:

@@ -9,6 +9,7 @@ import os
 import re
 import struct
 import termios
+from contextlib import ExitStack
 from pathlib import Path
 
 import commands
@@ -117,6 +118,15 @@ def test_status_prints_text_for_people(daemon: Daemon) -> None:
 
 
 # -- a session's life
+
+
+def test_ls_of_several_agents_is_sorted_by_name(daemon: Daemon, agent: str) -> None:
+    names = [f"{agent}-{letter}" for letter in "cab"]
+    with ExitStack() as sessions:
+        for name in names:
+            sessions.enter_context(session(name, daemon)).run("true")
+        listed = cli(daemon.socket, "ls", "--names").stdout.decode().splitlines()
+        assert [name for name in listed if name in names] == sorted(names)
 
 
 def test_ls_is_a_table(daemon: Daemon, agent: str) -> None:
