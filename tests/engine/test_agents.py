@@ -179,7 +179,7 @@ def test_restart_and_close(new_agents: NewAgents) -> None:
     with pytest.raises(NoSuchAgent, match="'a'"):
         agents.close("a")
     agents.run("b", "X=kept")
-    with pytest.raises(InvalidRequest, match="an agent is"):  # a variable that nobody has set is not all of them
+    with pytest.raises(InvalidRequest, match="an agent must be"):  # a variable that nobody has set is not all of them
         agents.close(None)
     assert agents.run("b", "echo $X").stdout == "kept\n"
     agents.close()
