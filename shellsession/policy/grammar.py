@@ -275,7 +275,7 @@ class _Reader:
             self._script.written += self._written(node, children)
         elif kind == "command_substitution" and children[0].type == "`":
             texts = mark_expansions(self._text(node))[1]
-            if not texts:  # unclosed backtick
+            if not texts or children[-1].is_missing:  # unclosed backtick
                 self._fault(node)
             self.inner += texts
             return ()
