@@ -77,6 +77,14 @@ def add_rules(parser: argparse.ArgumentParser, description: str) -> None:
         "--deny", metavar="CMD", action="append", help="a command that must not run, such as 'git push' (repeat)"
     )
     group.add_argument("--allow", metavar="CMD", action="append", help="only such commands may run (repeat)")
+    group.add_argument(
+        "--redirect",
+        metavar="PATTERN",
+        action="append",
+        help="the only files that redirections may write, such as '/tmp/**' (repeat; default with --allow: none)",
+    )
+    group.add_argument("--strict", action="store_true", help="refuse what cannot be judged: $CMD, curl x | bash")
+    group.add_argument("--redact", action="store_true", help="mask keys, tokens and passwords of known forms")
 
 
 def add_max_chars(parser: argparse.ArgumentParser) -> None:
@@ -89,7 +97,7 @@ def add_max_chars(parser: argparse.ArgumentParser) -> None:
 
 
 def options_of(args: argparse.Namespace, asks: bool = False) -> SessionOptions:
-    """The options of the session that the flags make. ``asks``: the caller asks about what ``--allow`` lacks."""
+    """The options of the session that the flags make. ``asks``: the caller asks about what the flags do not allow."""
     options: SessionOptions = {}
     if args.first_cwd is not None:
         options["cwd"] = _expanded(args.first_cwd)
@@ -97,9 +105,13 @@ def options_of(args: argparse.Namespace, asks: bool = False) -> SessionOptions:
         options["extra_env"] = dict(args.extra_env)
     if (sandbox := _sandbox(args)) is not None:
         options["sandbox"] = sandbox
-    allow = None if asks else args.allow
-    if args.deny is not None or allow is not None:
-        options["policy"] = _policy(args.deny, allow)
+    if args.redact:
+        options["redact"] = True
+    rules = _rules(args)
+    if asks:
+        rules = {name: rule for name, rule in rules.items() if name not in ("allow", "write")}
+    if rules:
+        options["policy"] = _policy(rules)
     return options
 
 
@@ -109,14 +121,21 @@ def output_limits(max_chars: int | None) -> SessionOptions:
 
 
 def asking_policy(args: argparse.Namespace, confirm: Any) -> Policy:
-    """The policy of a client that asks with ``confirm``: about all commands, or those that ``--allow`` lacks."""
-    return _policy(args.deny, args.allow, confirm=confirm, confirm_timeout=None)
+    """The policy of a client that asks with ``confirm``: about all commands, or what the flags do not allow."""
+    return _policy({**_rules(args), "confirm": confirm, "confirm_timeout": None})
 
 
-def _policy(deny: list[str] | None, allow: list[str] | None, **others: Any) -> Policy:
+def _rules(args: argparse.Namespace) -> dict[str, Any]:
+    """The rules that were given."""
+    redirect = args.redirect and [os.path.abspath(os.path.expanduser(one)) for one in args.redirect]
+    rules = {"deny_commands": args.deny, "allow": args.allow, "write": redirect, "strict": args.strict or None}
+    return {name: rule for name, rule in rules.items() if rule is not None}
+
+
+def _policy(rules: dict[str, Any]) -> Policy:
     from ..policy.rules import Policy  # 13 ms
 
-    return Policy(deny_commands=deny or (), allow=allow, **others)
+    return Policy(**rules)
 
 
 def _sandbox(args: argparse.Namespace) -> Sandbox | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -261,3 +262,23 @@ def test_run_cannot_ask_without_a_terminal(daemon: Daemon, agent: str) -> None:
     done = cli(daemon.socket, "run", "-s", agent, "--confirm", "true")
     assert (done.returncode, done.stdout) == (125, b"")
     assert done.stderr == b"shellsession: --confirm asks at the terminal, and this process has none: nothing was run\n"
+
+
+def test_run_with_allow_writes_only_files_that_redirect_names(daemon: Daemon, agent: str, tmp_path: Path) -> None:
+    flags = ["--allow", "echo", "--redirect", "*.log", "--strict", "--redact"]
+
+    def run(command: str, *more: str) -> subprocess.CompletedProcess[bytes]:
+        return cli(daemon.socket, "run", "-s", agent, *flags, *more, "--", command, cwd=str(tmp_path))
+
+    assert run(f"echo fine > {tmp_path}/x.log 2>/dev/null").returncode == 0
+    refused = run(f"echo evil > {tmp_path}/x.sh")
+    assert (refused.returncode, (tmp_path / "x.sh").exists()) == (125, False)
+    assert f"a redirection to '{tmp_path}/x.sh' is not allowed".encode() in refused.stderr
+    assert b"is known only at run time" in run("$CMD x").stderr
+
+
+def test_run_with_confirm_asks_about_a_redirection(daemon: Daemon, agent: str, tmp_path: Path) -> None:
+    flags = ["--confirm", "--allow", "echo", "--redirect", f"{tmp_path}/*.log"]
+    assert cli(daemon.socket, "run", "-s", agent, *flags, "--", f"echo x > {tmp_path}/x.log").returncode == 0
+    done = cli(daemon.socket, "run", "-s", agent, *flags, "--", f"echo x > {tmp_path}/x.sh")
+    assert (done.returncode, (tmp_path / "x.sh").exists()) == (125, False)  # there is no terminal to ask at

@@ -46,7 +46,7 @@ function _shtab_shellsession_using
 end
 
 set -g _shtab_shellsession_commands run ls send wait interrupt jobs output restart kill attach log status doctor serve bridge stop mcp agent completion
-set -g _shtab_shellsession_opts_with_value --allow --audit --bytes --cpu --cwd --deny --env --grep --hide --idle-timeout --idle-ttl --keys --lease --lines --log-file --log-level --max-chars --max-sessions --memory --model --on-timeout --others --pass-env --patience --session --socket --stream --timeout --until --via --write -C -n -s
+set -g _shtab_shellsession_opts_with_value --allow --audit --bytes --cpu --cwd --deny --env --grep --hide --idle-timeout --idle-ttl --keys --lease --lines --log-file --log-level --max-chars --max-sessions --memory --model --on-timeout --others --pass-env --patience --redirect --session --socket --stream --timeout --until --via --write -C -n -s
 
 complete -c shellsession -e
 complete -c shellsession -f
@@ -81,6 +81,9 @@ complete -c shellsession -n '_shtab_shellsession_using run' -l cpu -x -d 'its pr
 complete -c shellsession -n '_shtab_shellsession_using run' -l pass-env -x -d 'a variable of this environment that it gets, such as '"'"'AWS_*'"'"''
 complete -c shellsession -n '_shtab_shellsession_using run' -l deny -x -d 'a command that must not run, such as '"'"'git push'"'"''
 complete -c shellsession -n '_shtab_shellsession_using run' -l allow -x -d 'only such commands may run'
+complete -c shellsession -n '_shtab_shellsession_using run' -l redirect -x -d 'the only files that redirections may write, such as '"'"'/tmp/**'"'"''
+complete -c shellsession -n '_shtab_shellsession_using run' -l strict -d 'refuse what cannot be judged'
+complete -c shellsession -n '_shtab_shellsession_using run' -l redact -d 'mask keys, tokens and passwords of known forms'
 complete -c shellsession -n '_shtab_shellsession_using run' -l confirm -d 'ask at this terminal before it runs'
 complete -c shellsession -n '_shtab_shellsession_using run' -l max-chars -x -d 'a result keeps N bytes of each stream, half from its start and half from its end'
 complete -c shellsession -n '_shtab_shellsession_using run; and test $_shtab_shellsession_npos -ge 0' -ka "(__fish_complete_path (commandline -ct))" -d 'a script, or words'
@@ -188,6 +191,9 @@ complete -c shellsession -n '_shtab_shellsession_using serve' -l cpu -x -d 'its 
 complete -c shellsession -n '_shtab_shellsession_using serve' -l pass-env -x -d 'a variable of this environment that it gets, such as '"'"'AWS_*'"'"''
 complete -c shellsession -n '_shtab_shellsession_using serve' -l deny -x -d 'a command that must not run, such as '"'"'git push'"'"''
 complete -c shellsession -n '_shtab_shellsession_using serve' -l allow -x -d 'only such commands may run'
+complete -c shellsession -n '_shtab_shellsession_using serve' -l redirect -x -d 'the only files that redirections may write, such as '"'"'/tmp/**'"'"''
+complete -c shellsession -n '_shtab_shellsession_using serve' -l strict -d 'refuse what cannot be judged'
+complete -c shellsession -n '_shtab_shellsession_using serve' -l redact -d 'mask keys, tokens and passwords of known forms'
 complete -c shellsession -n '_shtab_shellsession_using serve' -l max-chars -x -d 'a result keeps N bytes of each stream, half from its start and half from its end'
 complete -c shellsession -n '_shtab_shellsession_using serve' -l timeout -x -d 'how many seconds a command may run if its caller names no limit'
 complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a bridge -d 'connect a client elsewhere to the daemon here (see --via)'
@@ -216,6 +222,9 @@ complete -c shellsession -n '_shtab_shellsession_using mcp' -l cpu -x -d 'its pr
 complete -c shellsession -n '_shtab_shellsession_using mcp' -l pass-env -x -d 'a variable of this environment that it gets, such as '"'"'AWS_*'"'"''
 complete -c shellsession -n '_shtab_shellsession_using mcp' -l deny -x -d 'a command that must not run, such as '"'"'git push'"'"''
 complete -c shellsession -n '_shtab_shellsession_using mcp' -l allow -x -d 'only such commands may run'
+complete -c shellsession -n '_shtab_shellsession_using mcp' -l redirect -x -d 'the only files that redirections may write, such as '"'"'/tmp/**'"'"''
+complete -c shellsession -n '_shtab_shellsession_using mcp' -l strict -d 'refuse what cannot be judged'
+complete -c shellsession -n '_shtab_shellsession_using mcp' -l redact -d 'mask keys, tokens and passwords of known forms'
 complete -c shellsession -n '_shtab_shellsession_using mcp' -l confirm -d 'have the client ask its user before a command runs'
 complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a agent -d 'give a task to a small agent, with bash if you allow it'
 complete -c shellsession -n '_shtab_shellsession_using agent' -s h -l help -d 'show this help message and exit'

@@ -162,6 +162,9 @@ _shtab_shellsession_mcp_options=(
   "*--pass-env[a variable of this environment that it gets, such as \'AWS_\*\']:PATTERN:"
   "*--deny[a command that must not run, such as \'git push\']:CMD:"
   "*--allow[only such commands may run]:CMD:"
+  "*--redirect[the only files that redirections may write, such as \'\/tmp\/\*\*\']:PATTERN:"
+  "--strict[refuse what cannot be judged]"
+  "--redact[mask keys, tokens and passwords of known forms]"
   "--confirm[have the client ask its user before a command runs]"
 )
 
@@ -222,6 +225,9 @@ _shtab_shellsession_run_options=(
   "*--pass-env[a variable of this environment that it gets, such as \'AWS_\*\']:PATTERN:"
   "*--deny[a command that must not run, such as \'git push\']:CMD:"
   "*--allow[only such commands may run]:CMD:"
+  "*--redirect[the only files that redirections may write, such as \'\/tmp\/\*\*\']:PATTERN:"
+  "--strict[refuse what cannot be judged]"
+  "--redact[mask keys, tokens and passwords of known forms]"
   "--confirm[ask at this terminal before it runs]"
   "--max-chars[a result keeps N bytes of each stream, half from its start and half from its end]:N:"
   "(-)*::a script, or words:_normal"
@@ -268,6 +274,9 @@ _shtab_shellsession_serve_options=(
   "*--pass-env[a variable of this environment that it gets, such as \'AWS_\*\']:PATTERN:"
   "*--deny[a command that must not run, such as \'git push\']:CMD:"
   "*--allow[only such commands may run]:CMD:"
+  "*--redirect[the only files that redirections may write, such as \'\/tmp\/\*\*\']:PATTERN:"
+  "--strict[refuse what cannot be judged]"
+  "--redact[mask keys, tokens and passwords of known forms]"
   "--max-chars[a result keeps N bytes of each stream, half from its start and half from its end]:N:"
   "--timeout[how many seconds a command may run if its caller names no limit]:S:"
 )
