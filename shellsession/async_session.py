@@ -192,7 +192,7 @@ class Turns:
 
 async def permitted(policy: Policy, request: Request, cwd: str) -> Request:
     """Return the request as it may run, after ``confirm`` has said yes. Raises PolicyRefused."""
-    verdict = policy.judge(request, lambda: cwd)
+    verdict = policy.judge(request, lambda: cwd, time.thread_time)
     if verdict.question and policy.confirm is not None:
         import asyncio
 

@@ -26,6 +26,7 @@ import secrets
 import shlex
 import shutil
 import tempfile
+import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -521,7 +522,7 @@ class _Bound(Generic[P]):
         """The request as it may run, and the question to ask first, if any. Raises PolicyRefused."""
         if self._policy is None:
             return request, None
-        verdict = self._policy.judge(request, self._pwd)
+        verdict = self._policy.judge(request, self._pwd, time.thread_time)
         if not verdict.question or self._policy.confirm is None:
             return verdict.request, None
         agent = self._agent()

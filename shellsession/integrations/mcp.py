@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -116,7 +117,11 @@ def server(toolbox: Toolbox, asking: Policy | None = None) -> MCPServer:
     async def ask(command: str, context: Context) -> Elicit[Confirmation] | None:
         """The question to the client's user, or None if there is none."""
         try:
-            question = "" if asking is None else asking.judge(Request(to_bytes("command", command))).question
+            question = (
+                ""
+                if asking is None
+                else asking.judge(Request(to_bytes("command", command)), clock=time.thread_time).question
+            )
         except ShellSessionError as error:
             raise ToolError(str(error)) from error
         if not question:

@@ -6,7 +6,7 @@ A part that is known only at run time is recorded as unknown; it is never ignore
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Final
@@ -14,6 +14,8 @@ from typing import Final
 from .grammar import UNKNOWN, HereDocument, TextTooLong, parse
 from .programs import ASSIGNMENT, SHELLS, Starter, base_name, option_of, starter_of
 
+# Processor time for one text, in seconds. Others in the daemon wait for it; 64 KiB of usual bash take 0.02 s.
+_MAX_SECONDS: Final = 0.3
 # Limits: how deeply texts may nest (bash -c "bash -c ..."), and how long all texts and commands are together.
 _MAX_DEPTH: Final = 8
 _MAX_CHARACTERS: Final = 1 << 20
@@ -50,9 +52,13 @@ class Analysis:
     written: list[str] = field(default_factory=list)
 
 
-def analyze(text: str) -> Analysis:
-    """Analyze a bash text. Raises InvalidRequest if the parser is not installed."""
-    reader = _Reader()
+def analyze(text: str, clock: Callable[[], float] = float) -> Analysis:
+    """Analyze a bash text. Raises InvalidRequest if the parser is not installed.
+
+    ``clock`` returns seconds of processor time. By default no time passes.
+    """
+    end = clock() + _MAX_SECONDS
+    reader = _Reader(lambda: clock() > end)
     try:
         reader.read(text, 0)
     except TextTooLong as reason:
@@ -81,17 +87,18 @@ def one_line(words: Sequence[str]) -> str:
 class _Reader:
     """Reads a text, and every text and command that it runs, into one ``Analysis``."""
 
-    def __init__(self) -> None:
+    def __init__(self, expired: Callable[[], bool]) -> None:
         self.analysis = Analysis()
         self._documents: dict[str, HereDocument] = {}
         self._spent = 0
+        self._expired = expired
 
     def read(self, text: str, depth: int, stdin: str | None = None) -> None:
         """Add what the text runs. ``stdin``: the input its commands inherit, if known. Raises TextTooLong."""
         self._spend(len(text))
         if depth > _MAX_DEPTH:
             raise TextTooLong(f"over {_MAX_DEPTH} texts nested in each other")
-        script = parse(text, self._documents)
+        script = parse(text, self._documents, self._expired)
         self.analysis.fault = self.analysis.fault or script.fault
         # A program that starts a shell may do so in another directory (`env -C`).
         self.analysis.written += map(_elsewhere, script.written) if depth else script.written

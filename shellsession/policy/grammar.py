@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -92,16 +92,17 @@ class HereDocument(NamedTuple):
     substitutions: Sequence[str] = ()
 
 
-def parse(text: str, documents: dict[str, HereDocument]) -> Script:
+def parse(text: str, documents: dict[str, HereDocument], expired: Callable[[], bool] = bool) -> Script:
     """Parse the text and the substitutions in it.
 
     ``documents`` collects here-documents by name, across calls: a quoted text may refer to a here-document that was cut
-    out of the text around it. Raises TextTooLong; InvalidRequest if the parser is not installed.
+    out of the text around it. Raises TextTooLong, also once ``expired`` returns True;
+    InvalidRequest if the parser is not installed.
     """
     parser, script = _parser(), Script()
     todo = [text]
     while todo:
-        source, root, cut = _tree(parser, todo.pop(), documents)
+        source, root, cut = _tree(parser, todo.pop(), documents, expired)
         reader = _Reader(source, script, documents)
         reader.read(root)
         todo += reader.inner
@@ -129,7 +130,9 @@ def _parser() -> Parser:
     return Parser(language)  # a new one, as threads must not share one
 
 
-def _tree(parser: Parser, text: str, documents: dict[str, HereDocument]) -> tuple[bytes, Node, list[HereDocument]]:
+def _tree(
+    parser: Parser, text: str, documents: dict[str, HereDocument], expired: Callable[[], bool]
+) -> tuple[bytes, Node, list[HereDocument]]:
     """The text without its here-documents, its tree, and these here-documents.
 
     An operator in a comment or in quotes begins none, and only the tree says where those are. So each cut is
@@ -138,18 +141,33 @@ def _tree(parser: Parser, text: str, documents: dict[str, HereDocument]) -> tupl
     """
     wrong: set[int] = set()
     while True:
-        rest, cut, places = _cut_here_documents(text, wrong, len(documents))
+        rest, cut, places = _cut_here_documents(text, wrong, len(documents), expired)
         source = rest.encode("utf-8", "surrogateescape")
         if len(source) > _MAX_BYTES:
             raise TextTooLong(f"over {_MAX_BYTES} bytes without here-documents")
-        root = parser.parse(source).root_node
+        root = _parsed(parser, source, expired)
         for number, place in places:
+            _check_time(expired)
             if not _is_redirection(root, rest, place):
                 wrong.add(number)  # the later ones depend on it: what it cut out may hide a quote
                 break
         else:
             documents.update({f"{_DOCUMENT_NAME}{len(documents) + at}": one for at, one in enumerate(cut)})
             return source, root, cut
+
+
+def _parsed(parser: Parser, source: bytes, expired: Callable[[], bool]) -> Node:
+    """The root of the tree. The parser asks for text, as it heeds a time limit only then."""
+    try:
+        return parser.parse(lambda at, _: source[at:], progress_callback=lambda *_: expired()).root_node
+    except ValueError:
+        _check_time(expired)
+        raise
+
+
+def _check_time(expired: Callable[[], bool]) -> None:
+    if expired():
+        raise TextTooLong("it takes the parser too much time")
 
 
 def _is_redirection(root: Node, text: str, place: int) -> bool:
@@ -169,7 +187,7 @@ def _is_redirection(root: Node, text: str, place: int) -> bool:
 
 
 def _cut_here_documents(
-    text: str, wrong: set[int], first: int
+    text: str, wrong: set[int], first: int, expired: Callable[[], bool]
 ) -> tuple[str, list[HereDocument], list[tuple[int, int]]]:
     """The text with ``<NAME`` in place of each here-document, these here-documents, and their numbers and places.
 
@@ -180,6 +198,7 @@ def _cut_here_documents(
     places: list[tuple[int, int]] = []
     at, number = 0, -1
     while len(wrong) < _MAX_WRONG and (operator := _HEREDOC.search(text, at)) is not None:
+        _check_time(expired)
         at, number = operator.end(), number + 1
         if number in wrong:
             at = operator.start() + 2

@@ -85,7 +85,8 @@ class Policy:
 
     ``allow``, ``write`` and ``strict`` refuse a text that cannot be parsed as bash. ``deny_commands`` refuses it if the
     words of a rule occur anywhere in it. All four refuse a text of over 65536 bytes without its here-documents, or 2^20
-    in all.
+    in all. The daemon, AsyncSession and tools refuse one that takes the
+    parser over 0.3 seconds.
 
     **Questions.** ``confirm`` is a function of (command, agent, cwd), or for async tools a coroutine function. It is
     called for every command; with ``allow`` or ``write``, only for those that they do not cover. The command is refused
@@ -221,10 +222,11 @@ class Policy:
             raise refused(UNCONFIRMED)
         return verdict.request
 
-    def judge(self, request: Request, cwd: Callable[[], str] = str) -> Verdict:
+    def judge(self, request: Request, cwd: Callable[[], str] = str, clock: Callable[[], float] = float) -> Verdict:
         """Apply the rules, without calling ``confirm``. Raises PolicyRefused.
 
         ``cwd`` returns the working directory, or "" if it is not known. It is called for relative targets alone.
+        ``clock`` returns seconds and bounds the parsing; by default it is not bounded.
         """
         if self.max_command is not None and len(request.command) > self.max_command:
             raise refused(f"it is {len(request.command)} bytes long, over {self.max_command}: put it into a file")
@@ -232,7 +234,7 @@ class Policy:
         text = request.command.decode("utf-8", "surrogateescape")
         if not text:
             return Verdict(limited)  # it runs nothing
-        analysis = analyze(text) if self._reads else Analysis()
+        analysis = analyze(text, clock) if self._reads else Analysis()
         self._deny(text, analysis)
         analysis.lookup_variable = analysis.lookup_variable or lookup_variable(request.env or ())
         objection = self._objection(analysis) or self._write_objection(analysis, lambda: place_of(request, cwd()))

@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,8 @@ import pytest
 from hypothesis import given, strategies as st
 from policy_corpus import BROKEN, CASES, MISREAD, STARTED, STARTS_NOTHING, UNREADABLE, Case
 
+from shellsession import Policy, PolicyRefused
+from shellsession.models import Request
 from shellsession.policy.commands import analyze, one_line
 
 
@@ -252,3 +255,11 @@ def test_here_documents_of_any_quoting_hide_no_command_that_bash_runs(lines: lis
 )
 def test_an_operator_in_a_comment_or_in_quotes_hides_no_command(text: str) -> None:
     assert "rm" in _names(text)
+
+
+@pytest.mark.parametrize("text", ["<<E\n" * 100_000, "a=(" * 20_000, "((a" * 20_000, "cat <<E\nE\n" * 60_000])
+def test_a_text_that_the_parser_takes_long_for_is_refused_soon(text: str) -> None:
+    before = time.thread_time()
+    with pytest.raises(PolicyRefused, match=r"too long to be parsed \((it takes|over)"):
+        Policy(deny_commands=["sudo"]).judge(Request(text.encode()), clock=time.thread_time)
+    assert time.thread_time() - before < 3  # it was 20 s and more
