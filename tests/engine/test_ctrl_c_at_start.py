@@ -25,7 +25,7 @@ def _nothing_is_left_open() -> Iterator[None]:
     before, threads = os.listdir("/proc/self/fd"), set(threading.enumerate())
     yield
     wait_until(lambda: set(threading.enumerate()) <= threads, "the end of the threads")
-    assert os.listdir("/proc/self/fd") == before
+    assert set(os.listdir("/proc/self/fd")) <= set(before)  # a collection may have closed an older one
 
 
 def strikes_behind(monkeypatch: pytest.MonkeyPatch, where: object, name: str, which: int = 0) -> None:
