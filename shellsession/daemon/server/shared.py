@@ -74,8 +74,8 @@ class Sessions:
         self._shared: dict[str, SharedSession] = {}
         self._opened = 0  # how many sessions so far
         # Of agents whose session has ended: the jobs that live on, and how many jobs there were.
-        self._ended: dict[str, int] = {}  # the number of the last session, of agents whose rules outlive it
         self._released: dict[str, tuple[list[SessionJob], int]] = {}
+        self._ended: dict[str, int] = {}  # the number of the last session, of agents whose rules outlive it
         self._audiences: dict[str, Audience] = {}  # the watchers of agents without a session
 
     def __iter__(self) -> Iterator[SharedSession]:

@@ -47,18 +47,21 @@ done
 
 # A process that forks and ends during a search hides its child. So search until no process is new, at most 100 times.
 any=1
-declare -A foreign=() # processes without a tag: they cannot get one, as it is inherited at the start
+declare -A seen=() # processes without a tag, which they cannot get later, and those that have ended
 for (( round = 0; round < 100; round++ )); do
   news=()
   for process in /proc/[0-9]*; do
-    [[ ! ${foreign[$process]} ]] || continue
+    [[ ! ${seen[$process]} ]] || continue
     if { mapfile -t lines <"$process/limits"; } 2>/dev/null; then
       if [[ ${lines[*]} =~ 'Max file locks'[[:space:]]+([0-9]+) ]] &&
         (( BASH_REMATCH[1] >= low && BASH_REMATCH[1] <= high )); then
-        lives "${process#/proc/}" || continue # a zombie is not new again
-        kill -KILL "${process#/proc/}" 2>/dev/null
+        if lives "${process#/proc/}"; then
+          kill -KILL "${process#/proc/}" 2>/dev/null
+        else
+          seen[$process]=1 # it may have forked before it ended, so search once more
+        fi
       else
-        foreign[$process]=1
+        seen[$process]=1
       fi
     fi
     news+=("$process/fd")
