@@ -19,6 +19,7 @@ from system import PATIENCE, unique_seconds, wait_until, with_argument
 from shellsession import RemoteSession, Result
 from shellsession.daemon.client.async_session import AsyncRemoteSession
 from shellsession.daemon.client.remote import opening
+from shellsession.engine.kernel.proc import namespaces
 
 RELAY = """
 import os, select, socket, sys
@@ -45,6 +46,10 @@ class RelayChannel:
         with theirs:
             end = theirs.fileno()
             self.process = subprocess.Popen([sys.executable, "-c", RELAY, path], stdin=end, stdout=end)
+
+    @property
+    def namespaces(self) -> str:
+        return namespaces()
 
     def fileno(self) -> int:
         return self._ours.fileno()

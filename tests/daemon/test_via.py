@@ -394,7 +394,7 @@ def test_a_stream_that_both_ends_close_at_once_costs_the_others_nothing() -> Non
             return channel.result(PATIENCE)
 
     transport = client.PipeTransport("there", object(), lambda: Held(here[0], there[1]))
-    os.write(here[1], frames.greeting({"cwd": "/"}, VERSION))
+    os.write(here[1], frames.greeting({"cwd": "/"}, "1-2", VERSION))
     first = opened(1)
     os.write(here[1], frames.credit(1, 1))
     assert taken.wait(PATIENCE)

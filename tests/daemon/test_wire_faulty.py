@@ -16,10 +16,11 @@ from system import PATIENCE
 from shellsession import ProtocolError, RemoteSession, aconnect, connect
 from shellsession.daemon.client.admin import stats
 from shellsession.daemon.protocol.wire import PROTOCOL, Decoder, encode
+from shellsession.engine.kernel.proc import namespaces
 
 HELLO: dict[str, Any] = {
     **{"protocol": PROTOCOL, "version": "0", "incarnation": "x"},
-    **{"connection": 1, "key": "k", "pid": 1},
+    **{"connection": 1, "key": "k", "pid": 1, "namespaces": namespaces()},
 }
 OUTPUT: dict[str, Any] = {"event": "output", "stream": "stdout", "at": 0}
 Reply = tuple[dict[str, Any], tuple[bytes, ...]]

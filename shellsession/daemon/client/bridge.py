@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...engine.kernel.proc import namespaces
 from ...errors import ShellSessionError
 from ...models import VERSION
 from ..protocol import frames
@@ -22,7 +23,7 @@ class Bridge(Mux):
     def __init__(self, pipe: Pipe, transport: UnixTransport, state: Mapping[str, Any]) -> None:
         super().__init__(pipe)
         self._transport = transport
-        self.put(greeting(state, VERSION))
+        self.put(greeting(state, namespaces(), VERSION))
 
     def opening(self, number: int, how: bytes) -> None:
         try:

@@ -13,7 +13,7 @@ from ...engine.io.threads import Poller, Steps, Wait
 from ...errors import DaemonUnavailable, ProtocolError, VersionMismatch
 from ..protocol.messages import field, to_error
 from ..protocol.wire import PROTOCOL, Decoder, Message
-from .transport import ConnectionLost
+from .transport import ELSEWHERE, ConnectionLost
 
 TYPE_CHECKING = False
 
@@ -69,9 +69,10 @@ class Link:
         self.hello, self.incarnation = hello.header, hello.header["incarnation"]
 
     def greet(self, patient: bool = False) -> Steps[None]:
-        """Read the greeting of a daemon that is to get a request. As ``read_greeting``, and refuses two other peers.
+        """Read the greeting of a daemon that is to get a request. As ``read_greeting``, and refuses other peers.
 
-        Raises DaemonUnavailable for one in a sandbox, and VersionMismatch for a daemon with another protocol.
+        Raises DaemonUnavailable for one in a sandbox or another container, and VersionMismatch for a daemon with
+        another protocol.
         """
         self._channel.check()
         yield from self.read_greeting(patient)
@@ -82,6 +83,12 @@ class Link:
                 f"the daemon at {self._channel} is shellsession {self.hello.get('version')} (protocol"
                 f" {self.hello['protocol']}), this client is {VERSION} ({PROTOCOL}): end that daemon with"
                 " `shellsession stop`"
+            )
+        theirs, ours = field(self.hello, "namespaces", str), self._channel.namespaces
+        if theirs != ours:
+            raise DaemonUnavailable(
+                f"the daemon at {self._channel} runs in the mount and PID namespaces {theirs}, here they are {ours}:"
+                f" nothing was sent, as commands would run in another container, or outside this one; {ELSEWHERE}"
             )
         self.key = field(self.hello, "key", str)
 

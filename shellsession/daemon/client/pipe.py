@@ -19,6 +19,7 @@ from ...models import VERSION
 from ..protocol import frames
 from ..protocol.endpoint import PATIENCE
 from ..protocol.frames import FRAMING, frame, read_greeting
+from ..protocol.messages import field
 from ..protocol.mux import Mux, Pipe, PipeEnded
 from ..protocol.wire import PROTOCOL
 from .transport import SocketChannel
@@ -67,9 +68,9 @@ class PipeChannel(SocketChannel):
 
     spin = 0.0  # it would take the interpreter from the thread that carries the answer
 
-    def __init__(self, ours: socket, place: str, patience: float) -> None:
+    def __init__(self, ours: socket, place: str, patience: float, namespaces: str) -> None:
         super().__init__(ours)
-        self._place, self.patience = place, patience
+        self._place, self.patience, self.namespaces = place, patience, namespaces
 
     def __str__(self) -> str:
         return self._place
@@ -103,6 +104,7 @@ class _Bridge(Mux):
         self._answers: dict[int, tuple[_Answer, socket]] = {}
         self._number = 0
         self.state: dict[str, Any] = {}
+        self.namespaces = ""
         self.greeted = threading.Event()  # or it has failed
         self.failure: ShellSessionError | None = None
         self.ended = False
@@ -242,6 +244,7 @@ class _Bridge(Mux):
             )
         if not isinstance(state := greeting.get("state"), dict):
             raise ProtocolError(f"{self.pipe} greets without the state of its process: {self.pipe.advice}")
+        self.namespaces = field(greeting, "namespaces", str)
         self.state, self._preamble = state, None
         self.greeted.set()
         if rest:
@@ -339,7 +342,7 @@ class PipeTransport:
                 if time.monotonic() >= until:
                     raise bridge.failure or DaemonUnavailable(f"{self} ends again and again") from None
                 continue
-            return None if end is None else PipeChannel(end, str(self), self.patience)
+            return None if end is None else PipeChannel(end, str(self), self.patience, bridge.namespaces)
 
     def _bridge(self) -> _Bridge:
         """A bridge that has greeted. Raises DaemonUnavailable, VersionMismatch.

@@ -13,8 +13,8 @@ import sys
 from _socket import MSG_NOSIGNAL  # see endpoint
 
 from ...engine.kernel import proc
-from ...errors import NO_PROCESS, DaemonUnavailable
-from ..protocol.endpoint import PATIENCE, confined_marker, peer, reach
+from ...errors import NO_PROCESS, DaemonUnavailable, VersionMismatch
+from ..protocol.endpoint import PATIENCE, confined_marker, is_usual, peer, reach
 
 TYPE_CHECKING = False
 
@@ -26,6 +26,8 @@ else:
     Protocol = object
 
 
+# What to do about a daemon in another container.
+ELSEWHERE: Final = "name a socket that only clients here use, with SHELLSESSION_SOCKET, --socket or socket="
 # With a larger buffer each recv maps and unmaps memory, which takes 15 us.
 _CHUNK: Final = 1 << 16
 # The variables that a daemon gets from the client that starts it. Sessions get their environment from their own client.
@@ -50,6 +52,10 @@ class Channel(Protocol):
 
     spin: float  # for this many seconds it pays to poll for an answer before sleeping
     patience: float  # seconds that the peer has to greet
+
+    @property
+    def namespaces(self) -> str:
+        """The ids of the namespaces in which the daemon must be: those of the process beside it that connects to it."""
 
     def fileno(self) -> int:
         """The descriptor to wait for."""
@@ -125,21 +131,30 @@ class UnixChannel(SocketChannel):
     def __str__(self) -> str:
         return f"{self._path} (pid {self.pid})"
 
+    @property
+    def namespaces(self) -> str:
+        return proc.namespaces()
+
     def detach(self) -> socket:
         """The socket itself, for a caller that goes on with it."""
         return self._socket
 
     def check(self) -> None:
-        """Refuse a peer in a sandbox: a command there may be able to replace our socket, and would get our environment.
+        """Refuse a peer in another PID namespace, by what the kernel says of it.
 
-        Raises ConnectionLost and DaemonUnavailable.
+        A command in a sandbox may be able to replace our socket, and would get our environment. Raises ConnectionLost
+        and DaemonUnavailable.
         """
-        if proc.is_confined(self.pid):
+        if not self.pid:
+            raise DaemonUnavailable(
+                f"the process that listens at {self._path} runs outside this container: nothing was sent, as commands"
+                f" would run there; {ELSEWHERE}"
+            )
+        if proc.is_below(self.pid):
             if not proc.alive(self.pid):
                 raise ConnectionLost
             raise DaemonUnavailable(
-                f"the process that listens at {self} runs in a sandbox or container: nothing was sent; remove that"
-                " socket, or name another"
+                f"the process that listens at {self} runs in a sandbox or container: nothing was sent; {ELSEWHERE}"
             )
 
 
@@ -165,6 +180,8 @@ class UnixTransport:
 
     def connect(self, start: bool) -> UnixChannel:
         channel = self.reach()
+        if channel is None:
+            _refuse_older(self._path)
         if channel is None and (start or os.path.lexists(self._path)):  # a daemon may be about to listen there
             channel = self._connect_locked(start)
         if channel is not None:
@@ -198,6 +215,19 @@ class UnixTransport:
             if channel is None and start:
                 raise
         return channel
+
+
+def _refuse_older(path: str) -> None:
+    """Raise VersionMismatch if a daemon of an older version listens at the usual path of that, and ``path`` is ours."""
+    older = os.path.join(os.path.dirname(path), "socket")
+    if not is_usual(path) or (found := reach(older)) is None:
+        return
+    channel = UnixChannel(found, older)
+    channel.close()
+    if channel.pid and not proc.is_below(channel.pid):
+        raise VersionMismatch(
+            f"a daemon of an older version listens at {channel}: end it with `shellsession stop --socket {older}`"
+        )
 
 
 def _start(path: str, lock: int, options: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from _socket import AF_UNIX, SO_PEERCRED, SO_SNDTIMEO, SOCK_STREAM, SOL_SOCKET, socket
 
+from ...engine.kernel.proc import namespaces
 from ...errors import DaemonUnavailable, InvalidRequest, ShellUnavailable
 
 TYPE_CHECKING = False
@@ -28,6 +29,8 @@ PATIENCE: Final = 15.0
 def socket_path(wanted: str | os.PathLike[str] | None = None) -> str:
     """The absolute path of the socket: ``wanted``, or SHELLSESSION_SOCKET, or in this user's private directory.
 
+    There its name tells containers apart, which may share the directory.
+
     Raises DaemonUnavailable for a path that is too long for a socket, and InvalidRequest for a value that is no path.
     """
     if wanted is None:
@@ -38,7 +41,7 @@ def socket_path(wanted: str | os.PathLike[str] | None = None) -> str:
         path = path_of("socket", wanted)
     if wanted is not None and not path:  # such as an unset variable: the default would reach the wrong daemon
         raise InvalidRequest("the socket's path is empty: leave out --socket (socket=) for the default one")
-    path = os.path.abspath(path) if path else os.path.join(_home(), "socket")
+    path = os.path.abspath(path) if path else _usual()
     if len(os.fsencode(path)) > _LONGEST:
         raise DaemonUnavailable(
             f"the socket's path has more than {_LONGEST} bytes, the most that Linux allows: {path}; set {VARIABLE}"
@@ -50,9 +53,13 @@ def socket_path(wanted: str | os.PathLike[str] | None = None) -> str:
 def is_usual(path: str) -> bool:
     """Is this the path of the socket if nobody names one?"""
     try:
-        return path == os.path.join(_home(), "socket")
+        return path == _usual()
     except DaemonUnavailable:
         return False
+
+
+def _usual() -> str:
+    return os.path.join(_home(), f"socket-{namespaces()}")
 
 
 def _home() -> str:

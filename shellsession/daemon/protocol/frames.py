@@ -48,9 +48,12 @@ _HEADER: Final = Struct("!BII")
 _NUMBER: Final = Struct("!I")
 
 
-def greeting(state: Mapping[str, object], version: str) -> bytes:
-    """The first line of a bridge. ``state``: what a session there inherits, see ``process_state``."""
-    fields = {"framing": FRAMING, "protocol": PROTOCOL, "version": version, "state": state}
+def greeting(state: Mapping[str, object], namespaces: str, version: str) -> bytes:
+    """The first line of a bridge.
+
+    ``state``: what a session there inherits, see ``process_state``. ``namespaces``: those in which the daemon must be.
+    """
+    fields = {"framing": FRAMING, "protocol": PROTOCOL, "version": version, "state": state, "namespaces": namespaces}
     return _MAGIC + to_json(fields).encode("ascii") + b"\n"
 
 

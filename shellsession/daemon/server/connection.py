@@ -77,11 +77,12 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=_BUFFER)
         self.pid, user = peer(self._transport.get_extra_info("socket"))
-        # The daemon's commands are not confined: a process in a sandbox could use them to get out.
-        confined = proc.is_confined(self.pid)
+        # The daemon's commands are not confined: a process in a sandbox or container could use them to get out.
+        confined = proc.is_below(self.pid)
         if confined or user != os.getuid():
             if user != os.getuid() or proc.alive(self.pid):  # else it has ended meanwhile: nothing to report
-                LOG.warning("refused a connection of user %s%s", user, " from a sandbox" if confined else "")
+                where = " from a sandbox or container" if confined else ""
+                LOG.warning("refused a connection of user %s%s", user, where)
             self._transport.abort()
             self._transport = None
             return

@@ -22,6 +22,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from ...agents import AsyncAgents
+from ...engine.kernel.proc import namespaces
 from ...errors import (
     CLOSED,
     DaemonUnavailable,
@@ -83,6 +84,7 @@ class Server:
     ) -> None:
         self.agents = agents
         self.incarnation = secrets.token_hex(8)
+        self._namespaces = namespaces()
         self._secret = secrets.token_bytes(32)
         self.stopping = asyncio.Event()
         self._journal = Journal(audit)
@@ -111,6 +113,7 @@ class Server:
         self._no_clients.clear()
         connection.number = self._ledger.admit()
         hello = {"protocol": PROTOCOL, "version": VERSION, "incarnation": self.incarnation, "pid": os.getpid()}
+        hello["namespaces"] = self._namespaces
         connection.send(encode({**hello, "connection": connection.number, "key": self._key_of(connection.number)}))
         return None
 

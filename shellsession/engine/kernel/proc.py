@@ -339,23 +339,30 @@ def _program(path: str) -> str:
     return os.path.basename(link(path)).removesuffix(" (deleted)")  # deleted by an upgrade
 
 
-def namespace() -> str:
-    """The id of our PID namespace. Pids of another namespace mean nothing here."""
-    try:
-        return str(os.stat("/proc/self/ns/pid").st_ino)
-    except OSError:
-        return "0"
+def namespace(kind: str = "pid") -> str:
+    """The id of our namespace of that kind, "pid" or "mnt". Pids and paths of another one mean nothing here.
 
-
-def is_confined(pid: int) -> bool:
-    """Is the process in a PID namespace below ours, and in another user namespace? In a sandbox it is in both.
-
-    A process that has ended, or that /proc hides, counts as confined. 0, a process outside our namespace, does not.
+    Where /proc does not show it, the identity of our root directory stands for it. gVisor shows an invented number for
+    each process; stat(2) then has another one.
     """
-    if pid == 0 or len(_numbers(pid)) == 1:
-        return False
-    ours = _user_namespace("self")
-    return ours != 0 and _user_namespace(pid) != ours and not _has_all_users(pid)
+    path = f"/proc/self/ns/{kind}"
+    number = link(path).partition("[")[2].rstrip("]")
+    if number and number == str(identity(path)[1]):
+        return number
+    return "{}.{}".format(*identity("/"))
+
+
+def namespaces() -> str:
+    """The ids of our mount and PID namespaces, together."""
+    return f"{namespace('mnt')}-{namespace('pid')}"
+
+
+def is_below(pid: int) -> bool:
+    """Is the process in a PID namespace below ours, as in a sandbox or a container?
+
+    A process that has ended, or that /proc hides, counts as below. 0, a process outside our namespace, does not.
+    """
+    return pid != 0 and len(_numbers(pid)) != 1 and bool(_numbers(os.getpid()))
 
 
 def inner_pid(pid: int) -> int:
@@ -378,21 +385,6 @@ def _numbers(pid: int) -> list[bytes]:
         return _line(f"/proc/self/fdinfo/{pidfd}", b"NSpid").split()
     finally:
         os.close(pidfd)
-
-
-def _user_namespace(pid: int | str) -> int:
-    try:
-        return os.stat(f"/proc/{pid}/ns/user").st_ino
-    except OSError:
-        return 0
-
-
-def _has_all_users(pid: int) -> bool:
-    """Is the process in the first user namespace, or in another that maps all users, as only root can make?
-
-    This is visible even for processes that may not be traced.
-    """
-    return read(f"/proc/{pid}/uid_map").split() == [b"0", b"0", b"4294967295"]
 
 
 def link(path: str) -> str:
