@@ -155,7 +155,9 @@ def test_a_daemon_that_came_later_serves_no_sandbox(ours: Path) -> None:
             assert sh.run(f"[[ -S {daemon.socket} ]]").exit_code == 0
             assert outside.run(f"{client} agent {daemon.socket}").stderr == ""
             result = sh.run(f"{client} agent {daemon.socket}")
-            assert "DaemonUnavailable" in result.stderr
+            assert "outside this container: nothing was sent" in result.stderr
+            stays = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); print(s.recv(1))"
+            assert "b'{'" not in sh.run([sys.executable, "-c", stays, daemon.socket]).stdout
             assert f"refused a connection of user {os.getuid()} from a sandbox" in daemon.said
 
 
