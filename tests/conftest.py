@@ -6,9 +6,9 @@ import gc
 import importlib.util
 import itertools
 import os
+import shlex
 import shutil
 import signal
-import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,7 +21,7 @@ from daemons import Daemon, Proxy, Raw, running
 from gates import Gate
 from hypothesis import HealthCheck, settings
 from persons import Person, Sits, Tmux
-from system import PATIENCE
+from system import PATIENCE, PYTHON
 
 from shellsession import Agents, DaemonUnavailable, NoSuchAgent, RemoteSession, Session, connect
 from shellsession.daemon.client.admin import Visit
@@ -267,8 +267,8 @@ def tmux(tmp_path: Path, daemon: Daemon, agent: str) -> Iterator[Tmux]:
         pytest.skip("tmux is not installed (apt install tmux)")
     terminal = Tmux("t", tmp_path)
     try:
-        attach = f"{sys.executable} -m shellsession attach {agent} --socket {daemon.socket}"
-        terminal.types(f"alias attach='{attach}'; clear", "Enter")
+        attach = f"{PYTHON} -m shellsession attach {agent} --socket {daemon.socket}"
+        terminal.types(f"alias attach={shlex.quote(attach)}; clear", "Enter")
         terminal.types("attach", "Enter")
         terminal.shows(f"{agent}:")
         yield terminal

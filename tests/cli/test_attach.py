@@ -14,7 +14,7 @@ import pexpect
 import pytest
 from daemons import Daemon, running
 from persons import CTRL_C, CTRL_D, LEAVE, Sits
-from system import PATIENCE, stat_fields, unique_seconds, wait_until, with_argument
+from system import PATIENCE, PYTHON, stat_fields, unique_seconds, wait_until, with_argument
 
 from shellsession import RemoteSession, connect
 from shellsession.daemon.client.admin import agents
@@ -110,7 +110,7 @@ def test_the_size_is_that_of_the_persons_terminal(sits: Sits, client: RemoteSess
     assert person.runs("stty size") == "24 160\r\n"
     tell = r"signal.signal(signal.SIGWINCH, lambda *_: os.write(1, b'%d %d\n' % os.get_terminal_size()[::-1]))"
     waits = "os.write(1, bytes([117, 112, 10])); [signal.pause() for _ in iter(int, 1)]"
-    person.types(f'{sys.executable} -c "import os, signal; {tell}; {waits}"\r')
+    person.types(f'{PYTHON} -c "import os, signal; {tell}; {waits}"\r')
     person.sees("up\r\n")
     person.screen.setwinsize(30, 100)
     person.sees("30 100\r\n")
@@ -122,7 +122,7 @@ def test_a_python_prompt(sits: Sits) -> None:
     person = sits()
     person.prompt()
     unique = f"unique={unique_seconds()}"
-    person.types(f"PYTHON_BASIC_REPL=1 {sys.executable} -q -i -X {unique}\r")
+    person.types(f"PYTHON_BASIC_REPL=1 {PYTHON} -q -i -X {unique}\r")
     person.sees(">>> ")
     person.types("6*7\r")
     person.sees("42\r\n>>> ")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 from commands import cli
 from daemons import Daemon, Raw, refused, stopped
 from persons import CTRL_C, LEAVE, Sits
-from system import PATIENCE, stat_fields, unique_seconds, wait_until
+from system import PATIENCE, PYTHON, stat_fields, unique_seconds, wait_until
 
 from shellsession import TTY, RemoteSession, SessionBusy
 from shellsession.daemon.client import admin
@@ -213,7 +212,7 @@ def test_a_watcher_opens_no_session(sits: Sits, agent: str) -> None:
 def test_nobody_attaches_from_inside_the_session(sits: Sits, daemon: Daemon, agent: str, option: str) -> None:
     person = sits()
     person.prompt()
-    person.types(f"{sys.executable} -m shellsession attach {agent} {option} --socket {daemon.socket}\r")
+    person.types(f"{PYTHON} -m shellsession attach {agent} {option} --socket {daemon.socket}\r")
     person.sees("shellsession: attach was asked for inside its own session")
 
 

@@ -7,14 +7,13 @@ import os
 import shlex
 import signal
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from commands import PROGRAM, cli, environment, finish, line, opened, running, seen_on_stderr
 from daemons import Daemon, Raw
-from system import PATIENCE, unique_seconds, wait_until, with_argument
+from system import PATIENCE, PYTHON, unique_seconds, wait_until, with_argument
 
 from shellsession import TTY, SessionClosed, connect
 from shellsession.daemon.client.admin import stats
@@ -68,7 +67,7 @@ def test_inside_its_own_session_nothing_waits_for_itself(
         "    print(r.stdout, r.stderr)\n"
         "raise SystemExit(r.exit_code)"
     )
-    text = within.format(ours=ours, nested=nested, python=sys.executable)
+    text = within.format(ours=ours, nested=nested, python=PYTHON)
     with connect(agent, daemon.socket, cwd=place, extra_env={"SHELLSESSION_SOCKET": daemon.socket}) as sh:
         result = sh.run(text, timeout=PATIENCE, stdin=TTY, merge_stderr=True)
         said = result.stdout

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import pytest
+from system import PYTHON
 
 from shellsession import Agents, InvalidRequest
 from shellsession.contracts import bashtool, langchain, phoenix, spec
@@ -76,7 +76,7 @@ def test_the_result_of_a_command_that_reads_the_terminal_says_why_it_was_ended(
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("name", ["bashtool", "phoenix"])
 @pytest.mark.parametrize(
-    "command", ["bash -ic 'echo x'", "stty -F /dev/tty raw", f"{sys.executable} -c 'import getpass; getpass.getpass()'"]
+    "command", ["bash -ic 'echo x'", "stty -F /dev/tty raw", f"{PYTHON} -c 'import getpass; getpass.getpass()'"]
 )
 def test_a_command_that_would_have_the_terminal_to_itself_does_not_hang(
     agents: Agents, name: str, command: str

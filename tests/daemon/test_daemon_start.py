@@ -8,14 +8,13 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import homes
 import pytest
 from daemons import Raw, answers, command, looks_into_it, running
 from homes import CLIENT, Home, finish
-from system import PATIENCE, in_thread, is_alive, stat_fields, wait_until
+from system import PATIENCE, PYTHON, in_thread, is_alive, stat_fields, wait_until
 
 from shellsession.daemon.client.transport import UnixTransport
 from shellsession.daemon.protocol.directory_lock import locked
@@ -106,7 +105,7 @@ def test_a_python_that_needs_something_of_its_environment_starts_a_daemon(home: 
     """As one does whose libpython is nowhere where the linker looks by itself."""
     names = "LD_LIBRARY_PATH PYTHONHOME PYTHONUSERBASE"
     python = tmp_path / "python"
-    python.write_text(NEEDY.format(names=names, python=sys.executable), encoding="ascii")
+    python.write_text(NEEDY.format(names=names, python=PYTHON), encoding="ascii")
     python.chmod(0o755)
     script = f"""
 import os, sys

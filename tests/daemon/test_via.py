@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -465,7 +466,8 @@ def test_another_user(open_place: Path) -> None:
     program.chmod(0o755)
     site, package = Path(pytest.__file__).parents[1], Path(client.__file__).parents[3]
     mounts = ((sys.base_prefix, "python"), (site, "site"), (package, "package"))
-    script = "".join(f"mount --bind {source} {place / target}; " for source, target in mounts)
+    binds = (f"mount --bind {shlex.quote(str(source))} {place / target}; " for source, target in mounts)
+    script = f"cd {place}; {''.join(binds)}"
     via = ["unshare", "--mount", "sh", "-c", f'{script} exec runuser -u nobody -- "$@"', "-"]
     if subprocess.run([*via, program, "--version"], capture_output=True, check=False).returncode:
         pytest.skip("no namespaces here, or no user nobody")
@@ -531,7 +533,7 @@ def ssh(tmp_path: Path) -> Iterator[tuple[list[str], int]]:
 
 
 def test_over_a_real_ssh(daemon: Daemon, ssh: tuple[list[str], int], gate: Gate) -> None:
-    session = connect("over-ssh", daemon.socket, via=ssh[0], remote=PROGRAM)
+    session = connect("over-ssh", daemon.socket, via=ssh[0], remote=shlex.quote(PROGRAM))
     with closing(session), ThreadPoolExecutor(1) as threads:
         assert session.run("X=kept; echo ${SSH_CONNECTION:+ssh}").stdout == "ssh\n"
         result = threads.submit(session.run, gate.text)
@@ -549,7 +551,7 @@ def test_an_sshd_that_stops_leaves_the_outcome_unknown(
     daemon: Daemon, ssh: tuple[list[str], int], gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client.PipeTransport, "patience", 3.0)
-    session = connect("stops", daemon.socket, via=ssh[0], remote=PROGRAM)
+    session = connect("stops", daemon.socket, via=ssh[0], remote=shlex.quote(PROGRAM))
     with closing(session), ThreadPoolExecutor(1) as threads:
         result = threads.submit(session.run, gate.text)
         gate.until_begun()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from cases import CASES, PAGERS, Case
-from system import descendants, is_alive, unique_seconds, wait_until, with_argument
+from system import PYTHON, descendants, is_alive, unique_seconds, wait_until, with_argument
 
 from shellsession import TTY, Limits, NotRunning, Session
 
@@ -97,7 +97,7 @@ def test_56_no_pager_holds_the_call(program: str, command: str, shown: str, sh: 
 
 def test_58_a_password_prompt_is_seen_and_answered_unechoed(sh: Session) -> None:
     ask = "import getpass; print('got', len(getpass.getpass('Password: ')))"
-    asked = sh.run(f"'{sys.executable}' -c \"{ask}\"", stdin=TTY, echo=True)
+    asked = sh.run(f'{PYTHON} -c "{ask}"', stdin=TTY, echo=True)
     assert asked.outcome == "input"
     assert "Password: " in asked.stdout + asked.stderr
     answered = sh.send("secret\n")
@@ -105,7 +105,7 @@ def test_58_a_password_prompt_is_seen_and_answered_unechoed(sh: Session) -> None
 
 
 def test_58_a_password_prompt_without_a_terminal_ends_and_says_why(sh: Session) -> None:
-    result = sh.run(f"'{sys.executable}' -c \"import getpass; getpass.getpass()\"", timeout=15)
+    result = sh.run(f'{PYTHON} -c "import getpass; getpass.getpass()"', timeout=15)
     assert result.outcome == "interrupted"
     assert "input" in result.reason
     assert sh.run("echo next").stdout == "next\n"
@@ -176,10 +176,10 @@ def test_69_background_noise_belongs_to_its_own_call(sh: Session, place: Path) -
 
 def test_70_a_server_serves_the_next_calls(sh: Session, place: Path) -> None:
     (place / "page").write_text("served\n", encoding="utf-8")
-    sh.run(f"'{sys.executable}' -u -m http.server 0 --bind 127.0.0.1 & server=$!")
+    sh.run(f"{PYTHON} -u -m http.server 0 --bind 127.0.0.1 & server=$!")
     port = wait_until(lambda: re.findall(r"port (\d+)", sh.jobs()[-1].stdout), "the server says its port")[0]
     fetch = f"import urllib.request as u; print(u.urlopen('http://127.0.0.1:{port}/page').read().decode(), end='')"
-    assert sh.run(f"'{sys.executable}' -c \"{fetch}\"").stdout == "served\n"
+    assert sh.run(f'{PYTHON} -c "{fetch}"').stdout == "served\n"
     sh.run("kill $server; wait $server")
     assert not sh.jobs()[-1].alive()
 

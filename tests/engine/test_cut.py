@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import signal
-import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +14,7 @@ from typing import Any
 
 import pytest
 from bashes import BACKGROUND_IGNORES_INTERRUPT
-from system import PATIENCE, descendants, mentioning, stat_fields, unique_seconds, wait_until, with_argument
+from system import PATIENCE, PYTHON, descendants, mentioning, stat_fields, unique_seconds, wait_until, with_argument
 
 from shellsession import Session
 from shellsession.engine.kernel import proc, signals
@@ -29,7 +28,7 @@ SOON = 0.3
 # A program that heeds SIGINT and ends well, as pytest does; one that ignores it and soon ends well by itself, which was
 # told that it goes on; and one that must be killed.
 HEEDS, ENDS = (
-    f"{shlex.quote(sys.executable)} -ISc " + shlex.quote(f"import signal, sys, time; {handling}; time.sleep(100)")
+    f"{PYTHON} -ISc " + shlex.quote(f"import signal, sys, time; {handling}; time.sleep(100)")
     for handling in (
         "signal.signal(2, lambda *_: sys.exit(0))",
         "signal.signal(2, signal.SIG_IGN); signal.signal(signal.SIGCONT, lambda *_: sys.exit(time.sleep(0.05)))",
@@ -112,7 +111,7 @@ def test_nothing_follows_a_program_that_ignores_sigint_while_its_child_runs(
     monkeypatch.setattr(interrupt, "_ROUNDS", ((signal.SIGINT, PATIENCE),))  # it has its turn on a busy machine, too
     seconds = unique_seconds()
     code = "import os, signal, subprocess, sys, time\n" + code.replace("{}", seconds)
-    program = f"{shlex.quote(sys.executable)} -ISc {shlex.quote(code)}"
+    program = f"{PYTHON} -ISc {shlex.quote(code)}"
     sh.run("v=7")
     sh.run(command.replace("{!r}", shlex.quote(program)).replace("{}", program), timeout=0.05, on_timeout="yield")
     bash = sh.pid or 0
@@ -249,7 +248,7 @@ def test_what_traps_and_background_commands_make_of_a_cut(sh: Session, command: 
 
 def test_what_has_ended_by_itself_is_not_reported_as_killed(sh: Session) -> None:
     leaves_a_zombie = "import subprocess, time; child = subprocess.Popen(['true']); print(child.pid); time.sleep(100)"
-    result = sh.run(f"{sys.executable} -ISuc {shlex.quote(leaves_a_zombie)}", timeout=1)
+    result = sh.run(f"{PYTHON} -ISuc {shlex.quote(leaves_a_zombie)}", timeout=1)
     assert (result.outcome, len(result.killed), int(result.stdout) in result.killed) == ("timed_out", 1, False)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,14 +10,13 @@ import pytest
 from bashes import VERSION
 from marks import answers
 from sandboxes import USERS, run_as
-from system import wait_until
+from system import PYTHON, wait_until
 
 from shellsession import Session
 from shellsession.engine.kernel import proc
 
 NewSession = Callable[..., Session]
 
-PYTHON = sys.executable
 _CAP_SYS_PTRACE = 19  # <linux/capability.h>
 HEX = "0123456789ab" * 2
 ANSWER = f"bash: /dev/null/{HEX} 0 0 himBHs /{HEX}: Not a directory"
@@ -128,7 +126,7 @@ def test_a_process_that_writes_and_reads_wherever_it_can_fakes_nothing(
     (place / "writer.py").write_text(WRITER, encoding="utf-8")
     (place / "started").touch()  # else made by the job's own process, and that after the call perhaps
     sh = new_session(tty=on_terminal, timeout=10)
-    assert sh.run(f"{HERE}; '{PYTHON}' writer.py $$ $PPID $d >started 2>/dev/null & writer=$!").outcome == "exited"
+    assert sh.run(f"{HERE}; {PYTHON} writer.py $$ $PPID $d >started 2>/dev/null & writer=$!").outcome == "exited"
     wait_until(lambda: (place / "started").read_text(encoding="utf-8"), "it writes")
     for number in range(40):
         result = sh.run(f"x={number}; echo said {number}; (exit {number})")
@@ -297,7 +295,7 @@ while typed := os.read(0, 4096):
 
 def test_who_says_nothing_to_us_is_not_bashs_end(sh: Session) -> None:
     """An empty piece reads as the end of a socket does."""
-    result = sh.run(f"""'{PYTHON}' -c 'import os; [os.write(1, b"") for _ in range(9)]' >&12; sleep 0.1; (exit 5)""")
+    result = sh.run(f"""{PYTHON} -c 'import os; [os.write(1, b"") for _ in range(9)]' >&12; sleep 0.1; (exit 5)""")
     assert (result.exit_code, result.outcome, result.state_kept) == (5, "exited", True)
     answers(sh)
 
@@ -305,7 +303,7 @@ def test_who_says_nothing_to_us_is_not_bashs_end(sh: Session) -> None:
 @pytest.mark.skipif(
     VERSION < (5, 1), reason="who reads so short a piece of a line that bash reads the rest is not known"
 )
-@pytest.mark.parametrize("thief", [THIEF, f"'{PYTHON}' greedy.py <&10 >&12 2>/dev/null &"], ids=["bytes", "all"])
+@pytest.mark.parametrize("thief", [THIEF, f"{PYTHON} greedy.py <&10 >&12 2>/dev/null &"], ids=["bytes", "all"])
 def test_a_child_that_has_bashs_own_descriptors_speaks_for_itself(thief: str, sh: Session, place: Path) -> None:
     (place / "greedy.py").write_text(GREEDY, encoding="utf-8")
     for _ in range(3):

@@ -126,7 +126,7 @@ def test_a_host_that_proc_hides_is_not_taken_for_dead(directory: Path) -> None:
     (place := directory / "home" / "host").mkdir(parents=True)
     for path in (place.parent, place):
         os.chown(path, 54321, 54321)
-    script = Path(runtime.__file__).with_name("watcher.bash")
+    script = ordinary.copied(directory) / "engine/bash/watcher.bash"
     program = f"import os, sys; {_NEW_USER}; print(flush=True); sys.stdin.read()"
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe) as host:

@@ -16,7 +16,7 @@ import hosts
 import pytest
 from escapes import ESCAPES, all_escapes, of_host
 from hosts import HOST, PROMISED, start
-from system import is_alive, unique_seconds, wait_until, with_argument
+from system import PYTHON, is_alive, unique_seconds, wait_until, with_argument
 
 import shellsession
 
@@ -104,7 +104,7 @@ with Session(cwd="/") as session:
 """
     with shellsession.Session(timeout=20) as session:
         session.run(f"sleep {outer} &")
-        result = session.run(f"{sys.executable} -", stdin=program)
+        result = session.run(f"{PYTHON} -", stdin=program)
         assert (result.stdout, result.stderr, result.exit_code) == ("inside 42\n", "", 0)
         assert with_argument(inner) == []
         assert len(with_argument(outer)) == 1
@@ -114,7 +114,7 @@ def test_a_session_inside_a_session_ends_with_the_outer_one() -> None:
     inner = unique_seconds()
     program = f"from shellsession import Session\ns = Session(cwd='/')\ns.run('setsid sleep {inner} &')\ninput()\n"
     with shellsession.Session(timeout=20) as session:
-        session.run(f"{sys.executable} -c '{program.replace(chr(39), chr(34))}'", stdin=shellsession.TTY, timeout=20)
+        session.run(f"{PYTHON} -c '{program.replace(chr(39), chr(34))}'", stdin=shellsession.TTY, timeout=20)
         wait_until(lambda: with_argument(inner), "the inner job")
     wait_until(lambda: not with_argument(inner), "the end of the inner job", PROMISED)
 

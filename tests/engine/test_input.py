@@ -5,21 +5,19 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from conftest import chosen
-from system import stat_fields, unique_seconds, wait_until, with_argument
+from system import PYTHON, stat_fields, unique_seconds, wait_until, with_argument
 
 from shellsession import TTY, Session
 from shellsession.engine.verbs import collect
 
 pytestmark = pytest.mark.usefixtures("company")
 
-PYTHON = sys.executable
 
 # The command, what is typed, what it says in the end.
 READERS = {

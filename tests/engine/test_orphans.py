@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from escapes import ESCAPES
 from sandboxes import ORDINARY, open_place
-from system import PATIENCE, mentioning, unique_seconds, wait_until
+from system import PATIENCE, PYTHON, mentioning, unique_seconds, wait_until
 
 from shellsession import AsyncSession, Session
 from shellsession.engine.kernel import proc
@@ -217,5 +217,5 @@ os.wait()
 def test_nothing_is_left_of_a_program_in_the_place_of_bash_that(program: str, sh: Session) -> None:
     seconds = unique_seconds()
     program = "import ctypes, os\n" + program.replace("NAP", seconds)
-    assert sh.run(f"exec '{sys.executable}' -ISc '{program}'").outcome == "shell_exited"
+    assert sh.run(f"exec {PYTHON} -ISc '{program}'").outcome == "shell_exited"
     assert not mentioning(seconds)

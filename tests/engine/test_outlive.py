@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import Literal
 import pytest
 from bashes import VERSION
 from conftest import chosen
-from system import descendants, is_alive, unique_seconds, wait_until, with_argument
+from system import PYTHON, descendants, is_alive, unique_seconds, wait_until, with_argument
 
 from shellsession import Result, Session
 
@@ -24,7 +23,6 @@ pytestmark = pytest.mark.usefixtures("company")
 SAFETY = 15.0
 # Long enough for every command here to be at what it never ends.
 LIMIT = 0.25
-PYTHON = sys.executable
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,7 @@ LISTED = [
     Outliver("while :; do sleep 0.1; done"),
     Outliver("trap '' INT; sleep NAP"),
     Outliver("trap '' INT; while :; do :; done", "perhaps"),
-    Outliver(f"'{PYTHON}' -c 'import signal,time;signal.signal(2,signal.SIG_IGN);time.sleep(NAP)'"),
+    Outliver(f"{PYTHON} -c 'import signal,time;signal.signal(2,signal.SIG_IGN);time.sleep(NAP)'"),
     Outliver("(trap '' INT TERM HUP; while :; do sleep 1; done)"),
     Outliver("(sleep NAP &) ; sleep NAP"),
     Outliver("setsid -w sleep NAP"),
@@ -121,7 +119,7 @@ MORE = [
     Outliver("exec sleep NAP", "perhaps"),
     Outliver("exec >/dev/null 2>&1; sleep NAP"),
     Outliver("disown -a; sleep NAP & disown; sleep NAP"),
-    Outliver(f"'{PYTHON}' -c 'import subprocess as s; s.run([\"sleep\", \"NAP\"])'"),
+    Outliver(f'{PYTHON} -c \'import subprocess as s; s.run(["sleep", "NAP"])\''),
     Outliver("coproc A { sleep NAP; }; read -u ${A[0]} x"),
     # Before bash 5.2 no interrupt is taken while a pattern is replaced: here that takes seconds.
     Outliver(

@@ -11,12 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from system import mentioning, unique_seconds, wait_until
+from system import PYTHON, mentioning, unique_seconds, wait_until
 
 from shellsession import Session
 from shellsession.engine.kernel import proc
 
-PYTHON = sys.executable
 EXIT = {"x86_64": 60, "aarch64": 93}  # the kernel's numbers of exit(2), which ends a thread
 
 DOUBLE_FORK = """
@@ -48,7 +47,7 @@ ctypes.CDLL(None).syscall({EXIT.get(os.uname().machine)}, 0)
 """
 
 LEAD = f"""
-'{PYTHON}' -ISc '{LED}' &
+{PYTHON} -ISc '{LED}' &
 until {{ read stat </proc/$!/stat; [[ $stat == *') Z '* ]]; }}; do :; done
 echo $!
 """
@@ -60,8 +59,8 @@ RUNAWAYS = {
     "nohup setsid bash disown": 'nohup setsid bash -c "(sleep NAP; :) & disown; sleep NAP" >/dev/null 2>&1 &',
     "env -i setsid": "env -i setsid sleep NAP &",
     "set -m": "(set -m; sleep NAP &)",
-    "double fork": f"'{PYTHON}' -c '{DOUBLE_FORK}' &",
-    "daemonizing server": f"'{PYTHON}' -c '{SERVER}' NAP",
+    "double fork": f"{PYTHON} -c '{DOUBLE_FORK}' &",
+    "daemonizing server": f"{PYTHON} -c '{SERVER}' NAP",
     "disowned": "sleep NAP & disown -h; disown -a",
     "trapping everything": "(trap '' INT TERM HUP QUIT; exec sleep NAP) &",
     "stopped": "bash -c 'kill -STOP $$' NAP &",
@@ -142,7 +141,7 @@ def test_nothing_is_left_of_what_lives_on_without_its_first_thread(
 @pytest.mark.skipif(os.uname().machine not in EXIT, reason="ends its first thread by the number of a system call")
 def test_nothing_is_left_of_it_where_its_host_is_killed(place: Path) -> None:
     host = "import os, sys, shellsession as s; sh = s.Session(); sh.run(sys.argv[1]); os.kill(os.getpid(), 9)"
-    subprocess.run([PYTHON, "-c", host, LEAD], cwd=place, check=False)
+    subprocess.run([sys.executable, "-c", host, LEAD], cwd=place, check=False)
     wait_until(lambda: not is_held(place), "the watcher's work")
 
 
@@ -154,7 +153,7 @@ def test_what_lives_on_without_its_first_thread_is_ended_at_a_time_limit(sh: Ses
     job.kill()
     wait_until(lambda: not is_held(place), "its end")
     sh.run("v=7; sleep 1000 &")
-    result = sh.run(f"'{PYTHON}' -ISc '{LED}'; echo after", timeout=0.5)
+    result = sh.run(f"{PYTHON} -ISc '{LED}'; echo after", timeout=0.5)
     assert (result.outcome, result.stdout, result.state_kept, len(result.killed)) == ("timed_out", "", True, 1)
     assert not is_held(place)
     assert sh.run("echo $v").stdout == "7\n"

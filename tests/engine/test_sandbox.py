@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import sandboxes
 from sandboxes import needs_bwrap, open_place, run_as, sandboxed
+from system import PYTHON
 
 from shellsession import Sandbox, SandboxUnavailable, Session, ShellUnavailable
 
@@ -286,9 +287,7 @@ def test_what_the_host_mounts_later_is_not_there(ours: Path) -> None:
 def test_a_container_has_no_programs_and_no_setuid_in_dev() -> None:
     """Container runtimes mount /dev so, and no sandbox inside may take that back."""
     program = "from shellsession import *; print(Session(cwd='/', sandbox=Sandbox()).run('echo inside').stdout, end='')"
-    mounted = (
-        f"mount -o remount,bind,nosuid,noexec /dev && exec {shlex.quote(sys.executable)} -c {shlex.quote(program)}"
-    )
+    mounted = f"mount -o remount,bind,nosuid,noexec /dev && exec {PYTHON} -c {shlex.quote(program)}"
     done = subprocess.run(["unshare", "--mount", "sh", "-c", mounted], check=True, capture_output=True, text=True)
     assert done.stdout == "inside\n"
 

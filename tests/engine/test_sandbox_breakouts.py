@@ -16,7 +16,7 @@ import pytest
 import sandboxes
 from daemons import running
 from sandboxes import needs_bwrap, open_place, run_as, sandboxed
-from system import wait_until
+from system import PYTHON, wait_until
 
 import shellsession
 from shellsession import DaemonUnavailable, Sandbox, SandboxUnavailable, Session, connect
@@ -146,7 +146,7 @@ def test_limits_cannot_be_lifted(user: str, mine: Path) -> None:
 
 def test_a_daemon_that_came_later_serves_no_sandbox(ours: Path) -> None:
     """Its socket could not be hidden at the start; what it runs, and for whom it was asked, is not confined."""
-    client = f"{sys.executable} -c 'import sys; from shellsession import connect; connect(*sys.argv[1:], False)'"
+    client = f"{PYTHON} -c 'import sys; from shellsession import connect; connect(*sys.argv[1:], False)'"
     # Wherever we and Python are installed, it shall be there.
     write = [ours, Path(shellsession.__file__).parents[1], Path(sys.prefix)]
     with Session(cwd=write[1], timeout=20, sandbox=Sandbox(write=write)) as sh, Session(cwd=write[1]) as outside:
@@ -198,7 +198,7 @@ def test_no_client_says_anything_to_a_listener_in_a_sandbox(
     monkeypatch.setattr(exchange, "_RETRY_SECONDS", 0.0)
     (ours / "listens.py").write_text(_LISTENS.format(ends=ends, protocol=PROTOCOL))
     with sandboxed(ours) as sh:
-        sh.run(f"{os.path.realpath(sys.executable)} -I listens.py &")
+        sh.run(f"{shlex.quote(os.path.realpath(sys.executable))} -I listens.py &")
         wait_until((ours / "ready").exists, "the listener")
         with pytest.raises(DaemonUnavailable, match="closes them at once" if ends else "runs in a sandbox"):
             connect("a", ours / "socket", False)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import resource
-import sys
 from pathlib import Path
 
 import pytest
 from sandboxes import needs_bwrap
-from system import wait_until
+from system import PYTHON, wait_until
 
 from shellsession import InvalidRequest, Limits, Sandbox, Session
 from shellsession.engine.bash.shell import Shell
@@ -95,7 +94,7 @@ def test_a_disk_that_takes_no_more_is_reported_and_the_command_is_whole(sh: Sess
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-SOCKET = f"'{sys.executable}' -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"spill\")'"
+SOCKET = f"{PYTHON} -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"spill\")'"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from system import descendants, wait_until, with_argument
+from system import PYTHON, descendants, wait_until, with_argument
 
 from shellsession import InvalidRequest, Session, ShellUnavailable
 from shellsession.engine.io.control_socket import ControlSocket
@@ -69,7 +69,7 @@ def test_the_terminal_has_a_type_with_which_programs_work(
 
 
 def test_a_python_that_its_time_limit_ends_has_shown_what_it_printed(new_session: Make) -> None:
-    program = f"{sys.executable} -c 'import time; print(42); time.sleep(100)'"
+    program = f"{PYTHON} -c 'import time; print(42); time.sleep(100)'"
     session = new_session(tty=False)
     printed = [session.run(program, timeout=0.2, on_timeout="yield").stdout]
 

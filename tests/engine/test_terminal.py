@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable
 
 import pytest
-from system import descendants, is_alive, wait_until
+from system import PYTHON, descendants, is_alive, wait_until
 
 from shellsession import TTY, InvalidRequest, NotRunning, Session
 from shellsession.engine.io.streams import get_modes
@@ -18,8 +17,6 @@ from shellsession.engine.verbs import submit
 pytestmark = pytest.mark.usefixtures("company")
 
 Make = Callable[..., Session]
-
-PYTHON = sys.executable
 
 
 def test_it_is_a_terminal_in_ordinary_mode(sh: Session) -> None:

@@ -185,8 +185,11 @@ def test_all_sessions_of_a_sample_are_at_one_place(daemon: Daemon) -> None:
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed (apt install bubblewrap)")
 def test_sessions_may_be_confined(place: Path) -> None:
     async def main() -> None:
-        confined = Limit(write=[str(place)])
-        async with sample(register("confined", lambda name: AsyncSession(sandbox=confined), str(place))) as environment:
+        def session(name: str) -> AsyncSession:
+            # Its own directory: where we are may be below /tmp, which is hidden in the sandbox.
+            return AsyncSession(cwd=place, sandbox=Limit(write=[place]))
+
+        async with sample(register("confined", session, str(place))) as environment:
             await environment.write_file("below/file", "text")
             found = await environment.exec(
                 ["sh", "-c", "cat file; echo $ONE; echo >/etc/x"], cwd="below", env={"ONE": "1"}

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 import shutil
-import sys
 from dataclasses import dataclass
 from typing import Final
 
 from bashes import SYNTAX_ERROR
+from system import PYTHON
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ CASES: Final = (
     ),
     _case(
         "42 a virtual environment",
-        Call(f"'{sys.executable}' -m venv --without-pip v && . v/bin/activate"),
+        Call(f"{PYTHON} -m venv --without-pip v && . v/bin/activate"),
         Call("command -v python | grep -c /v/bin/python", "1\n"),
         Call("deactivate; echo [$VIRTUAL_ENV]", "[]\n"),
     ),
@@ -172,7 +172,7 @@ CASES: Final = (
     # stdin and interactivity
     _one("51 cat", "cat"),
     _one("51 read", "read x", code=1),
-    _one("51 input()", f"'{sys.executable}' -c 'input()' 2>&1 | tail -1", "EOFError: EOF when reading a line\n"),
+    _one("51 input()", f"{PYTHON} -c 'input()' 2>&1 | tail -1", "EOFError: EOF when reading a line\n"),
     _one("52 a pipe", "echo hi | cat", "hi\n"),
     _one("52 a broken pipe", "yes | head -1", "y\n"),
     # Output

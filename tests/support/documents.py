@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import shlex
 import subprocess
 import sys
 import textwrap
@@ -96,7 +97,7 @@ def run_python(program: str, cwd: Path = TOP) -> subprocess.CompletedProcess[str
 
 def run_bash(script: str, cwd: Path = TOP) -> subprocess.CompletedProcess[str]:
     """Run commands of a page, with this Python where they name the one in .venv."""
-    script = script.replace(".venv/bin/", f"{Path(sys.executable).parent}/")
+    script = script.replace(".venv/bin/", f"{shlex.quote(str(Path(sys.executable).parent))}/")
     command = ["bash", "-c", script]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=_TIME_LIMIT)
 

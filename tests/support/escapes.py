@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
+
+from system import PYTHON
 
 # Removes the session's tag from the shell that runs this, and from its children, as su(1) does with pam_limits.
 SHEDDER: Final = "ulimit -S -x unlimited"
@@ -19,7 +20,7 @@ ESCAPES: Final = {
     "an orphan": "(sleep {} &)",
     "a twofold orphan": "(setsid sh -c 'sleep {} & exit' &)",
     "without environment": "env -i setsid /bin/sh -c 'exec sleep {}' &",
-    "a daemon": f"""{sys.executable} -c 'import os
+    "a daemon": f"""{PYTHON} -c 'import os
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:

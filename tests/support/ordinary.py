@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -11,7 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+import shellsession as package
+
 USER: Final = 54321 if os.getuid() == 0 else os.getuid()
+
+_PACKAGES: Final = "packages"  # in a home
 
 # Everything is imported before the change of user: Python may be where only root can read.
 _PROGRAM: Final = """
@@ -40,18 +45,26 @@ def shellsession(verb: str, *words: str, modules: str = "") -> list[str]:
 
 @contextmanager
 def home() -> Iterator[Path]:
-    """An empty directory of that user, for every directory that an environment names."""
+    """A directory of that user, for every directory that an environment names. It has a copy of the package."""
     place = Path(tempfile.mkdtemp(prefix="ordinary-", dir="/tmp"))
     try:
         os.chown(place, USER, -1)
+        copied(place).parent.mkdir()
+        subprocess.run(["cp", "-a", Path(package.__file__).parent, copied(place)], check=True)
+        subprocess.run(["chmod", "-R", "a+rX", copied(place).parent], check=True)
         yield place
     finally:
         shutil.rmtree(place, ignore_errors=True)
 
 
+def copied(place: Path) -> Path:
+    """The package's copy in this home. That user can read it also where the clone is closed to others."""
+    return place / _PACKAGES / "shellsession"
+
+
 def environment(place: Path) -> dict[str, str]:
-    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
-    return {**kept, **dict.fromkeys(("HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME"), str(place))}
+    directories = dict.fromkeys(("HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME"), str(place))
+    return {"PATH": os.environ["PATH"], "PYTHONPATH": str(copied(place).parent), **directories}
 
 
 def pipe() -> tuple[int, int]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pexpect
-from system import PATIENCE, command_line, descendants, wait_until
+from system import PATIENCE, PYTHON, command_line, descendants, wait_until
 
 LEAVE, CTRL_C, CTRL_D = "\x1d", "\x03", "\x04"
 # A notice that a person sees on a slow machine.
@@ -24,7 +23,7 @@ class Person:
 
     def __init__(self, socket: str, agent: str, home: Path, *options: str, **env: str) -> None:
         self.agent = agent
-        words = f"{sys.executable} -m shellsession attach {agent} --socket {socket} {' '.join(options)}"
+        words = f"{PYTHON} -m shellsession attach {agent} --socket {socket} {' '.join(options)}"
         self.screen: pexpect.spawn[str] = pexpect.spawn(
             "bash",
             ["-c", f'echo "modes $(stty -g)"; {words}; echo "status $?"; echo "modes $(stty -g)"'],

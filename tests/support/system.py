@@ -6,6 +6,8 @@ import asyncio
 import itertools
 import os
 import resource
+import shlex
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +18,9 @@ T = TypeVar("T")
 
 # SHELLSESSION_TEST_PATIENCE=3 triples every safety limit, for slow machines. It changes nothing else.
 PATIENCE: Final = 20.0 * float(os.environ.get("SHELLSESSION_TEST_PATIENCE", "1"))
+
+# The interpreter in the text of a command: its path may have a space.
+PYTHON: Final = shlex.quote(sys.executable)
 
 # Polls come after a tenth of the time waited so far: 40 polls in a quarter of a second, and not 120.
 _TICK, _LONGEST_TICK = 0.002, 0.02
