@@ -12,11 +12,14 @@ from typing import Any, Final
 
 from .errors import InvalidRequest
 from .patterns import Pattern, as_data, compiled, from_data
+from .search import SearchTooSlow, limited
 
 # The value of the option: False, True for the built-in set, or patterns to use besides that set.
 Redact = bool | Sequence[Pattern]
 
 MASK: Final = "***"
+# Shown in place of a text once the search has taken too long.
+WITHHELD: Final = "(withheld: the search for secrets takes too long: simplify the patterns of redact=)"
 # The built-in set. Of a match, the named group is kept. Each begins with letters of its own, which makes the search
 # fast; so what must not precede them is checked behind them.
 _SHAPES: Final = (
@@ -61,11 +64,22 @@ def masker(redact: Redact) -> Callable[[str], str] | None:
 
 @lru_cache(maxsize=16)
 def _masker(patterns: tuple[re.Pattern[str], ...]) -> Callable[[str], str]:
+    were_slow = False
+
     def mask(text: str) -> str:
+        nonlocal were_slow
         text = _shapes().sub(_masked, text)
-        for pattern in patterns:
-            text = pattern.sub(MASK, text)
-        return text
+        if not patterns:
+            return text
+        if not were_slow:  # many texts may follow, each of which would delay others
+            try:
+                with limited():
+                    for pattern in patterns:
+                        text = pattern.sub(MASK, text)
+                return text
+            except SearchTooSlow:
+                were_slow = True
+        return WITHHELD
 
     return mask
 

@@ -17,8 +17,9 @@ trees = sources.trees
 # The whole law: a module may import from its own room and from the rooms left of its own. Two rooms that stand side by
 # side do not know each other. For a type checker alone it holds as well.
 _LAW: Final = """
-errors, text < patterns, extras < paging, redact < models < files < sandbox, signatures, policy, keys < observe, options
-< engine.wire, engine.kernel < engine.io < engine.bash < engine.verbs < base < session, async_session < agents
+errors, text < patterns, search, extras < paging, redact < models < files < sandbox, signatures, policy, keys
+< observe, options < engine.wire, engine.kernel < engine.io < engine.bash < engine.verbs < base
+< session, async_session < agents
 < daemon.protocol < daemon.client, daemon.server < contracts, cluster < integrations < cli < __main__
 """
 _LEVEL: Final = {room.strip(): level for level, row in enumerate(_LAW.split("<")) for room in row.split(",")}

@@ -15,7 +15,7 @@ from .grammar import UNKNOWN, HereDocument, TextTooLong, parse
 from .programs import ASSIGNMENT, SHELLS, Starter, base_name, option_of, starter_of
 
 # Processor time for one text, in seconds. Others in the daemon wait for it; 64 KiB of usual bash take 0.02 s.
-_MAX_SECONDS: Final = 0.3
+_MAX_SECONDS: Final = 0.2
 # Limits: how deeply texts may nest (bash -c "bash -c ..."), and how long all texts and commands are together.
 _MAX_DEPTH: Final = 8
 _MAX_CHARACTERS: Final = 1 << 20

@@ -18,6 +18,7 @@ from ..errors import InvalidRequest, PolicyRefused
 from ..models import Request, check_flag, check_seconds, command_bytes, to_bytes
 from ..patterns import Pattern, as_data, compiled, from_data
 from ..redact import Redact
+from ..search import TOO_SLOW, SearchTooSlow, limited, search
 from .commands import Analysis, analyze, lookup_variable, one_line
 from .grammar import UNKNOWN
 from .programs import base_name, subcommands
@@ -85,8 +86,8 @@ class Policy:
 
     ``allow``, ``write`` and ``strict`` refuse a text that cannot be parsed as bash. ``deny_commands`` refuses it if the
     words of a rule occur anywhere in it. All four refuse a text of over 65536 bytes without its here-documents, or 2^20
-    in all. The daemon, AsyncSession and tools refuse one that takes the
-    parser over 0.3 seconds.
+    in all. The daemon, AsyncSession and tools refuse one that takes the parser over 0.2 seconds of processor time. The
+    daemon also refuses one if its other rules take longer than that, such as an expression that backtracks.
 
     **Questions.** ``confirm`` is a function of (command, agent, cwd), or for async tools a coroutine function. It is
     called for every command; with ``allow`` or ``write``, only for those that they do not cover. The command is refused
@@ -230,18 +231,23 @@ class Policy:
         """
         if self.max_command is not None and len(request.command) > self.max_command:
             raise refused(f"it is {len(request.command)} bytes long, over {self.max_command}: put it into a file")
-        limited = replace(request, timeout=self.limit(request.timeout))
+        request = replace(request, timeout=self.limit(request.timeout))
         text = request.command.decode("utf-8", "surrogateescape")
         if not text:
-            return Verdict(limited)  # it runs nothing
+            return Verdict(request)  # it runs nothing
         analysis = analyze(text, clock) if self._reads else Analysis()
-        self._deny(text, analysis)
         analysis.lookup_variable = analysis.lookup_variable or lookup_variable(request.env or ())
-        objection = self._objection(analysis) or self._write_objection(analysis, lambda: place_of(request, cwd()))
+        try:
+            with limited():
+                self._deny(text, analysis)
+                objection = self._objection(analysis)
+                objection = objection or self._write_objection(analysis, lambda: place_of(request, cwd()))
+        except SearchTooSlow:
+            raise refused("applying the rules to it takes too long: simplify their patterns, or split it") from None
         if objection and self.confirm is None:
             raise refused(objection)
         asks = self.confirm is not None and (self.allow is self.write is None or bool(objection))
-        return Verdict(limited, text if asks else "")
+        return Verdict(request, text if asks else "")
 
     def _deny(self, text: str, analysis: Analysis) -> None:
         lines = [text, *map(one_line, analysis.commands)]
@@ -249,7 +255,7 @@ class Policy:
             if isinstance(pattern, str):
                 if pattern in text:
                     raise refused(f"it contains {pattern!r}")
-            elif any(map(pattern.search, lines)):
+            elif any(search(pattern, line) for line in lines):
                 raise refused(f"it matches {pattern.pattern!r}")
         if analysis.unread and (self.strict or self.deny_commands):
             raise refused(f"it is too long to be parsed ({analysis.unread}): put it into a file")
@@ -315,20 +321,29 @@ class Policy:
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """The environment without hidden variables. A tool bound to Agents starts an agent's bash with it."""
-        return {name: value for name, value in environ.items() if not self._hides(name, value)}
+        hidden = self._hidden(environ)
+        return {name: value for name, value in environ.items() if name not in hidden}
 
-    def _hides(self, name: str, value: str) -> bool:
-        return (
-            name.startswith(tuple(self.hide_prefixes))
-            or any(re.search(pattern, name) for pattern in self.hide_names)
-            or any(re.search(pattern, value) for pattern in self.hide_values)
-        )
+    def _hidden(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """Return the variables that are hidden. Raises InvalidRequest if the search for them takes too long."""
+        beginnings = tuple(self.hide_prefixes)
+        try:
+            with limited():
+                return {
+                    name: value
+                    for name, value in environ.items()
+                    if name.startswith(beginnings)
+                    or any(search(compiled("hide_names", one), name) for one in self.hide_names)
+                    or any(search(compiled("hide_values", one), value) for one in self.hide_values)
+                }
+        except SearchTooSlow:
+            raise InvalidRequest(f"hide_names, hide_values: the search {TOO_SLOW}") from None
 
     def known_secrets(self, *environs: Mapping[str, str], redact: Redact = False) -> Secrets:
         """The secrets to mask in results and logs, for these environments. ``redact``: see ``Session``."""
         if not self.mask_secrets:
             return Secrets({}, named=self.secrets, redact=redact)
-        hidden = [value for environ in environs for name, value in environ.items() if self._hides(name, value)]
+        hidden = [value for environ in environs for value in self._hidden(environ).values()]
         return Secrets({}, [*hidden, *chain.from_iterable(map(secret_values, environs))], self.secrets, redact)
 
 

@@ -21,6 +21,8 @@ from ..redact import MASK, Redact, masker
 SHORTEST: Final = 6
 # From this many characters of a secret somebody may guess the rest.
 _REVEALING: Final = 3
+# A secret that begins in what is shown is found if it ends within this many characters behind that.
+_REACH: Final = 4096
 # From this many spellings on, it is faster to look up the prefix at each character than to search for each spelling.
 _PREFIX_SEARCH_FROM: Final = 500
 
@@ -89,7 +91,11 @@ class Secrets:
         """The text with ``***`` for each secret. ``limit``: return only the first characters, and read no more."""
         # A secret may be shorter than its mask, so the result can be longer than the text.
         if self._redact is not None:
-            text = self._redact(text)
+            if limit is not None and len(text) > limit + _REACH:
+                text = self._redact(text[: limit + _REACH])
+                limit = max(0, min(limit, len(text) - _REACH))  # what comes behind may be a part of a secret
+            else:
+                text = self._redact(text)
         room = most = len(text) * len(MASK) if limit is None else limit
         if not self._longest:
             return text[:most]

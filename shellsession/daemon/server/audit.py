@@ -164,14 +164,14 @@ def _line(agent: str, command: bytes, secrets: Secrets, result: Result | str, wh
         "agent": agent,
         "command": text[:KEPT],
     }
-    if len(text) > KEPT:
+    if len(text) > KEPT or len(command) > 2 * KEPT:
         entry["command_size"] = len(command)
-    entry |= _refusal(secrets.mask(result)) if isinstance(result, str) else _ending(result)
+    entry |= _refusal(secrets.mask(result, KEPT)) if isinstance(result, str) else _ending(result)
     return json.dumps(entry).encode("ascii") + b"\n"
 
 
 def _refusal(reason: str) -> dict[str, Any]:
-    return {"outcome": "refused", "reason": reason[:KEPT], "ran": False}
+    return {"outcome": "refused", "reason": reason, "ran": False}
 
 
 def _ending(result: Result) -> dict[str, Any]:

@@ -22,9 +22,9 @@ from ...agents import AsyncAgents
 from ...engine.bash.spawn import raise_descriptors
 from ...engine.bash.watcher import the_guard
 from ...engine.io.directories import homes
-from ...engine.io.search import limit_searches
 from ...engine.kernel.proc import FULL, SPARE
 from ...errors import DaemonUnavailable, LimitReached
+from ...search import limit_searches
 from ..protocol.directory_lock import locked
 from ..protocol.endpoint import confined_marker, reach
 from ..protocol.messages import from_error

@@ -44,6 +44,7 @@ from ...models import TTY, Result, Stream
 from ...options import SAFETY, SessionOptions, rules_named
 from ...policy.secrets import Secrets
 from ...redact import redact_from
+from ...search import TOO_SLOW, SearchTooSlow, limited
 from ..protocol.wire import encode
 from . import requests
 from .connection import Listener
@@ -187,8 +188,13 @@ def _policy_of(given: Mapping[str, Any]) -> Policy:
 def _safety_of(request: requests.Open) -> SessionOptions:
     """The sandbox, the policy and the redaction that a request names."""
     sandbox = None if request.sandbox is None else request.sandbox.made()
-    policy = None if request.policy is None else _policy_of(request.policy)
-    return rules_named({"sandbox": sandbox, "policy": policy, "redact": redact_from(request.redact)})
+    try:
+        with limited():
+            policy = None if request.policy is None else _policy_of(request.policy)
+            redact = redact_from(request.redact)
+    except SearchTooSlow:
+        raise InvalidRequest(f"policy, redact: compiling the patterns {TOO_SLOW}") from None
+    return rules_named({"sandbox": sandbox, "policy": policy, "redact": redact})
 
 
 def _is_in(request: requests.Open, cwd: str | None) -> bool:

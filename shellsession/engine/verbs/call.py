@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from ...errors import FORKED, InvalidRequest, NotRunning, SessionClosed
 from ...models import TTY, Outcome, Request, Result, Stream as StreamName
+from ...search import search
 from ...signatures import AnyJob, Seconds
 from ..bash.outputs import Outputs
 from ..io.jobs import AsyncJob, Job
 from ..io.output import NO_SPILLS, Capture, Spills
-from ..io.search import search
 from ..io.streams import Stream
 from ..io.threads import Steps, Wait, drive
 from ..kernel import activity, proc

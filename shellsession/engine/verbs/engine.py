@@ -31,10 +31,10 @@ from ...errors import (
 from ...keys import bytes_of
 from ...models import OnTimeout, Outcome, Request, Result, Stream
 from ...observe import DEBUG, WARNING, logger
+from ...search import TOO_SLOW, SearchTooSlow
 from ...signatures import Seconds
 from ..bash.shell import READY, Shell
 from ..bash.spawn import first_directory, handshake, spawn
-from ..io.search import SearchTooSlow
 from ..io.streams import FULL_PAUSE
 from ..io.threads import Steps, T, Wait
 from ..kernel import proc
@@ -172,8 +172,8 @@ class Engine(Core):
         self._yield_to_restart()
         self.idle_since = time.monotonic()
         try:
+            env = self.environment()  # before signals are deferred: a policy may search long for what it hides
             with signals_deferred():
-                env = self.environment()
                 shell = self.own(spawn(self.options, env))
             # A later bash starts in the same directory, with the same environment.
             self.options, self.first_env = replace(self.options, cwd=shell.first_cwd), env
@@ -347,9 +347,7 @@ class Engine(Core):
         try:
             return (yield from self._watch_for(call, until, pattern))
         except SearchTooSlow:
-            return HandedBack(
-                "running", f"the search for {pattern.pattern!r:.100} takes too long: simplify the pattern"
-            )
+            return HandedBack("running", f"the search for {pattern.pattern!r:.100} {TOO_SLOW}")
 
     def _watch_for(self, call: Call, until: float | None, pattern: Pattern) -> Steps[Result | HandedBack]:
         while not call.sees(pattern):
