@@ -20,10 +20,11 @@ def test_a_program_runs(block: Block, cluster: Any, tmp_path: Path, monkeypatch:
     assert prints_as_shown(block.text, done.stdout), done.stdout
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("example", [one for one in EXAMPLES if one.needs_cluster], ids=str)
 def test_an_example_survives_the_loss_of_a_node(example: Example, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    done = example.run()
+    done = example.run(limit=200)  # it starts a cluster
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert any(line.endswith(", 2 tries left") for line in lines), done.stdout

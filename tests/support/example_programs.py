@@ -43,7 +43,7 @@ class Example(NamedTuple):
         ).returncode:
             pytest.skip(f"`{look}` fails")
 
-    def run(self, typed: str | None = None) -> subprocess.CompletedProcess[str]:
+    def run(self, typed: str | None = None, limit: float = _TIME_LIMIT) -> subprocess.CompletedProcess[str]:
         """Run it from the checkout, with the command that its head shows."""
         return subprocess.run(
             ["bash", "-c", self.command],
@@ -52,7 +52,7 @@ class Example(NamedTuple):
             capture_output=True,
             text=True,
             check=False,
-            timeout=_TIME_LIMIT,
+            timeout=limit,
         )
 
 
