@@ -43,6 +43,11 @@ def test_state_and_status_live_from_call_to_call(sh: Session) -> None:
     assert (result.cwd, result.outcome, result.state_kept) == ("/", "exited", True)
 
 
+def test_the_first_line_has_the_same_number(sh: Session) -> None:
+    with Session() as local:
+        assert sh.run("echo $LINENO").stdout == local.run("echo $LINENO").stdout
+
+
 @pytest.mark.parametrize("tty", [True, False], ids=["terminal", "pipe"])
 def test_bytes_pass_unchanged_both_ways(sh: Session, tty: bool) -> None:
     data = bytes(range(256)) * 400

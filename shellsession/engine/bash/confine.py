@@ -113,17 +113,17 @@ def sandbox_limits(sandbox: Sandbox, slot: Slot, on_failure: ExitStack) -> tuple
 
 def _rlimits(sandbox: Sandbox, enforced: frozenset[str]) -> bytes:
     """The commands with which bash sets the limits that no group enforces. Raises SandboxUnavailable."""
-    lines = []
+    commands = []
     if sandbox.cpu is not None and "cpu" not in enforced:
         raise SandboxUnavailable(_unenforceable("cpu", "nothing else limits it"))
     if sandbox.processes is not None and "pids" not in enforced:
         if os.getuid() == 0:
             raise SandboxUnavailable(_unenforceable("processes", "RLIMIT_NPROC does not limit root"))
         # Set inside, where only processes inside count (since Linux 5.14). The first process counts as well.
-        lines.append(b"\\ulimit -u %d\n" % (sandbox.processes + 1))
+        commands.append(b"\\ulimit -u %d; " % (sandbox.processes + 1))
     if sandbox.memory_bytes is not None and "memory" not in enforced:
-        lines.append(b"\\ulimit -v %d\n" % (sandbox.memory_bytes >> 10))
-    return b"".join(lines)
+        commands.append(b"\\ulimit -v %d; " % (sandbox.memory_bytes >> 10))
+    return b"".join(commands)
 
 
 def _unenforceable(name: str, why: str) -> str:

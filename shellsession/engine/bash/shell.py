@@ -43,9 +43,9 @@ _OLD: Final = "; bubblewrap is too old: install 0.8 (Debian 12, Ubuntu 24.04) or
 class Launch:
     """How one bash is launched: ``program`` with ``argv``.
 
-    ``prelude``: the first commands that bash gets. ``groups``: the control groups that it enters. ``is_sandboxed``: it
-    has its own PID namespace, mounts and pseudo terminals, and the process that we start is an ancestor of bash.
-    ``seccomp``: the filter that bubblewrap reads from the descriptor vfork.KEPT.
+    ``prelude``: commands that begin the first line, so that LINENO is the same without them. ``groups``: the control
+    groups that it enters. ``is_sandboxed``: it has its own PID namespace, mounts and pseudo terminals, and the process
+    that we start is an ancestor of bash. ``seccomp``: the filter that bubblewrap reads from the descriptor vfork.KEPT.
     """
 
     program: str

@@ -110,7 +110,7 @@ def plan(options: Options, bash: str, cwd: str, slot: Slot | None) -> Launch:
     """
     sandbox, umask = options.sandbox, b""
     if options.umask is not None:
-        umask = b"\\umask %04o\n" % options.umask  # not `builtin`: the environment may define a function of that name
+        umask = b"\\umask %04o; " % options.umask  # not `builtin`: the environment may define a function of that name
     if sandbox is None:
         return Launch(bash, ["bash", *_ARGUMENTS], umask)
     assert slot is not None
@@ -120,7 +120,7 @@ def plan(options: Options, bash: str, cwd: str, slot: Slot | None) -> Launch:
         prelude, groups = sandbox_limits(sandbox, slot, on_failure)
         argv = command_line(sandbox, facts, command, vfork.KEPT, grouped=bool(groups))
         on_failure.pop_all()
-    return Launch(argv[0], argv, USABLE.encode() + b"\n" + umask + prelude, groups, is_sandboxed=True, seccomp=rules)
+    return Launch(argv[0], argv, USABLE.encode() + b"; " + umask + prelude, groups, is_sandboxed=True, seccomp=rules)
 
 
 def _seccomp_rules() -> bytes:
