@@ -20,7 +20,7 @@ from .engine.io.threads import Steps, T, drive
 from .engine.verbs.call import LoopJob
 from .engine.verbs.engine import RestartPending
 from .engine.verbs.expect import expect, late
-from .errors import ANOTHER_LOOP, CLOSED, ENDED, IN_CALLBACK, NOT_YOURS, RESTARTED, NotRunning, SessionBusy
+from .errors import ANOTHER_LOOP, CLOSED, ENDED, IN_CALLBACK, LATE, NOT_YOURS, RESTARTED, NotRunning, SessionBusy
 from .files import FileReply, FileRequest, Transfer
 from .keys import check_keys
 from .models import OnOutput, Request, Result, Stream, to_bytes
@@ -237,16 +237,16 @@ class AsyncSession(Base, LoopSession[Request]):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _start(self, verb: Callable[[], Steps[T]], first: bool = False) -> T:
+    async def _start(self, verb: Callable[[], Steps[T]], first: bool = False, within: float | None = None) -> T:
         """Do what starts bash if there is none; see ``Session._start``."""
         again = False
         while True:
             try:
-                return await self._do(verb(), first, again)
+                return await self._do(verb(), first, again, within)
             except RestartPending:
                 again = True
 
-    async def _do(self, steps: Steps[T], first: bool = False, again: bool = False) -> T:
+    async def _do(self, steps: Steps[T], first: bool = False, again: bool = False, within: float | None = None) -> T:
         import asyncio
 
         loop = asyncio.get_running_loop()
@@ -258,10 +258,16 @@ class AsyncSession(Base, LoopSession[Request]):
         self._drainer.enter(loop)
         turns = self._turns
         try:
-            await turns.take(first, again)
-        except BaseException:
+            if within is None or not turns.taken:
+                await turns.take(first, again)
+            else:
+                async with asyncio.timeout(within):
+                    await turns.take(first, again)
+        except BaseException as error:
             if self._turns is turns and not turns.taken:
                 self._leave()  # this task would have notified the waiters
+            if isinstance(error, TimeoutError):
+                raise SessionBusy(LATE) from None
             raise
         self._turn = turn = object()
         try:
@@ -343,13 +349,13 @@ class AsyncSession(Base, LoopSession[Request]):
         if (policy := engine.options.policy) is not None:
             request = await permitted(policy, request, self.cwd)
         if request.on_output is None:
-            engine.forget_output(result := await self._start(lambda: engine.run(request)))
+            engine.forget_output(result := await self._start(lambda: engine.run(request), within=request.waits))
             return result
         taker, handed_back = Outlet(request.on_output, engine), None
         self._taker = weakref.ref(taker)
         request = request.with_output(taker)
         try:
-            result = await self._start(lambda: engine.run(request))
+            result = await self._start(lambda: engine.run(request), within=request.waits)
             handed_back = engine.handed_back if result.runs_on else None
             await taker.finish()
         except BaseException:
@@ -369,7 +375,7 @@ class AsyncSession(Base, LoopSession[Request]):
     ) -> AsyncGenerator[tuple[Stream, bytes] | Result]:
         if (policy := engine.options.policy) is not None:
             request = await permitted(policy, request, self.cwd)
-        call = await self._start(lambda: engine.follow(request))
+        call = await self._start(lambda: engine.follow(request), within=request.waits)
         followed.append(call)
         try:
             while call.delivery.runs_on:

@@ -48,8 +48,11 @@ class ShellSessionError(Exception):
 # Messages of SessionBusy and NotRunning for input to a running command. NOT_YOURS: another caller waits for it.
 NOT_YOURS: Final = "another caller is waiting for the running command, which was not handed back: nothing was typed"
 ENDED: Final = "there is no running command to send to: it has ended, and nothing was typed"
-# Messages of SessionBusy for a client of the daemon. LATE: the client's time limit passed while it was queued.
-LATE: Final = "the session was busy with another request until the time limit: nothing was run; try again later"
+# Messages of SessionBusy for a command whose patience ended before it began.
+LATE: Final = (
+    "another command kept the session busy for as long as this one may wait (patience=, by default as long as its time"
+    " limit): nothing was run; try again later"
+)
 HELD: Final = "a person holds this session (`shellsession attach`): nothing was run or typed; try again later"
 # The message of every verb of a closed session, including one that was waiting for its bash to start.
 IS_CLOSED: Final = "this session is closed: make a new one"

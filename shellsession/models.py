@@ -10,6 +10,7 @@ import functools
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from types import EllipsisType
 from typing import Any, Final, Literal, Self, dataclass_transform
 
 from .errors import InvalidRequest, ShellSessionError
@@ -265,6 +266,7 @@ class Request(Record, unshown=("env",)):
     on_output: OnOutput | None = None
     cwd: str | None = None
     env: Mapping[str, str] | None = None
+    patience: float | EllipsisType | None = ...
 
     def __post_init__(self) -> None:
         self._check_command()
@@ -274,6 +276,8 @@ class Request(Record, unshown=("env",)):
             _check_variables(self.env)
         check_seconds("timeout", self.timeout)
         check_seconds("idle_timeout", self.idle_timeout)
+        if self.patience is not ...:
+            check_seconds("patience", self.patience)
         if not isinstance(self.limits, Limits):
             raise InvalidRequest(f"limits must be a Limits, not {type(self.limits).__name__}")
         if self.on_output is not None and not callable(self.on_output):
@@ -291,6 +295,11 @@ class Request(Record, unshown=("env",)):
             raise InvalidRequest(
                 f"the command is {len(self.command)} bytes long, over {MAX_COMMAND}: put it into a file and source that"
             )
+
+    @property
+    def waits(self) -> float | None:
+        """How many seconds it may wait before it runs; None is no limit."""
+        return self.timeout if isinstance(self.patience, EllipsisType) else self.patience
 
     def with_command(self, command: bytes) -> Request:
         """Return the same request for another command. Its other fields were checked before. Raises InvalidRequest."""

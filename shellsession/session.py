@@ -20,7 +20,7 @@ from .engine.io.waiter import Waiter, is_owned
 from .engine.verbs.call import LARGE
 from .engine.verbs.engine import RestartPending
 from .engine.verbs.expect import expect, late
-from .errors import CLOSED, ENDED, IN_CALLBACK, NOT_YOURS, RESTARTED, NotRunning, SessionBusy
+from .errors import CLOSED, ENDED, IN_CALLBACK, LATE, NOT_YOURS, RESTARTED, NotRunning, SessionBusy
 from .files import Transfer
 from .keys import check_keys
 from .models import Request, Result, Stream, to_bytes
@@ -54,7 +54,8 @@ class Session(Base, ThreadSession[Request]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _do(self, steps: Steps[T]) -> T:
+    def _do(self, steps: Steps[T], within: float | None = None) -> T:
+        """Do the steps once no other thread is in a verb. Raises SessionBusy if that takes more seconds."""
         if self._engine.unattended_reader is not None or is_owned(self._lock):
             self._refuse_callbacks()
         me, restarting = get_ident(), self._restarting
@@ -65,7 +66,8 @@ class Session(Base, ThreadSession[Request]):
                 # Not `with`: on Python 3.14 Ctrl-C may come after it has taken the lock, and before it would release
                 # it.
                 try:
-                    self._lock.acquire()
+                    if not self._lock.acquire(timeout=-1 if within is None else within):
+                        raise SessionBusy(LATE)
                     if not restarting or me in restarting:
                         return self._do_now(steps, mine)
                 finally:
@@ -83,11 +85,11 @@ class Session(Base, ThreadSession[Request]):
         self._engine.forget_output(result := self._do(steps))
         return result
 
-    def _start(self, verb: Callable[[], Steps[T]]) -> T:
+    def _start(self, verb: Callable[[], Steps[T]], within: float | None = None) -> T:
         """Do what starts bash if there is none. If a restart is pending before anything began, let it go first."""
         while True:
             try:
-                return self._do(verb())
+                return self._do(verb(), within)
             except RestartPending:
                 pass
 
@@ -136,7 +138,7 @@ class Session(Base, ThreadSession[Request]):
             request = policy.check(request, cwd=self.cwd)
         while True:
             try:
-                result = self._do(engine.run(request))
+                result = self._do(engine.run(request), request.waits)
                 break
             except RestartPending:
                 pass
@@ -150,7 +152,7 @@ class Session(Base, ThreadSession[Request]):
         return self._follow(self._mine(), request)
 
     def _follow(self, engine: Engine, request: Request) -> Generator[tuple[Stream, bytes] | Result]:
-        call = self._start(lambda: engine.follow(request))
+        call = self._start(lambda: engine.follow(request), request.waits)
         try:
             while call.delivery.runs_on:
                 yield from self._do(self._mine().next_pieces(call))

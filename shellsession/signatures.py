@@ -126,6 +126,7 @@ class RunOptions(TypedDict, total=False):
     echo: bool
     cwd: str | PathLike[str] | None
     env: Mapping[str, str] | None
+    patience: Seconds
     check: bool
 
 
@@ -224,6 +225,7 @@ class _Streaming(AnySession[R], Generic[R, OutputT]):
         limits: Limits | None = None,
         cwd: str | PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
+        patience: Seconds = ...,
     ) -> OutputT:
         """Run a command and iterate over its output while it runs.
 
@@ -269,6 +271,7 @@ class ThreadSession(_Streaming[R, Output]):
         echo: bool = False,
         cwd: str | PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
+        patience: Seconds = ...,
         check: bool = False,
     ) -> Result:
         """Run a command and return its Result.
@@ -283,6 +286,8 @@ class ThreadSession(_Streaming[R, Output]):
         or ``limits`` is None, the session's own value applies.
 
         * ``timeout``: how many seconds the command may run. None means no limit.
+        * ``patience``: how many seconds it may wait before it runs, for other commands, or while a person is attached.
+          The default is as long as the timeout; None means no limit. After that SessionBusy is raised; nothing has run.
         * ``idle_timeout``: how many seconds it may run without printing anything. None means no limit.
         * ``on_timeout``: what happens at either limit. "interrupt" ends the command and keeps the shell. "kill" ends
           the shell as well. "yield" lets the command run and returns ``outcome="running"``, or "idle" at the idle
@@ -308,11 +313,11 @@ class ThreadSession(_Streaming[R, Output]):
         A time limit is not an error unless you pass ``check``. The result always has the output so far. Ctrl-C, or
         cancelling the task, interrupts the command and keeps the shell.
 
-        Raises InvalidRequest before anything runs, SessionBusy while a command that was handed back still runs,
-        SessionClosed after ``close()``, and ShellUnavailable if bash cannot be started.
+        Raises InvalidRequest before anything runs, SessionBusy while a command that was handed back still runs, and
+        after ``patience``, SessionClosed after ``close()``, and ShellUnavailable if bash cannot be started.
         """
         if (
-            (timeout is ... and idle_timeout is ... and stdin is ...)
+            (timeout is ... and idle_timeout is ... and stdin is ... and patience is ...)
             and (on_timeout is None and tty is None and merge_stderr is None and limits is None)
             and (on_output is None and cwd is None and env is None)
             and (isolated is echo is check is False)

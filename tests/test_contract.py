@@ -13,7 +13,8 @@ from typing import Any, Final, cast
 import kinds
 import pexpect
 import pytest
-from system import is_alive, unique_seconds, wait_until, with_argument
+from gates import Gate
+from system import PATIENCE, is_alive, unique_seconds, wait_until, with_argument
 
 from shellsession import (
     TTY,
@@ -82,6 +83,33 @@ def test_a_time_limit_hands_back_when_asked(sh: Session) -> None:
     assert sh.run("echo free").stdout == "free\n"
 
 
+@pytest.mark.parametrize("verb", ["run", "stream"])
+@pytest.mark.parametrize("limit", [{"patience": SOON}, {"timeout": SOON}], ids=["patience", "timeout"])
+def test_a_command_whose_patience_ends_in_the_queue_is_refused(
+    sh: Session, gate: Gate, verb: str, limit: dict[str, float]
+) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(sh.run, gate.text)
+        gate.until_begun()
+        with pytest.raises(SessionBusy, match="for as long as this one may wait"):
+            [*getattr(sh, verb)("touch never", **limit)]
+        gate.open()
+        assert first.result(PATIENCE).stdout == "begun\nended\n"
+    assert sh.run("echo *").stdout == "count open\n"
+
+
+def test_a_command_waits_for_its_turn_longer_than_its_time_limit_if_it_may(sh: Session, gate: Gate) -> None:
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(sh.run, gate.text)
+        gate.until_begun()
+        second = threads.submit(sh.run, "echo here", timeout=SOON, patience=None)
+        with pytest.raises(SessionBusy):
+            sh.run("echo never", patience=3 * SOON)
+        gate.open()
+        assert first.result(PATIENCE).ok
+        assert second.result(PATIENCE).stdout == "here\n"
+
+
 def test_silence_has_its_limit(sh: Session) -> None:
     result = sh.run("echo a; sleep 100", idle_timeout=SOON)
     assert (result.stdout, result.outcome) == ("a\n", "idle")
@@ -103,6 +131,8 @@ def test_check_raises_with_the_result(sh: Session) -> None:
 def test_bad_arguments_are_refused(sh: Session, timeout: Any) -> None:
     with pytest.raises(InvalidRequest):
         sh.run("echo never", timeout=timeout)
+    with pytest.raises(InvalidRequest):
+        sh.run("echo never", patience=timeout)
     with pytest.raises(InvalidRequest):
         sh.run("a\0b")
     wrong: Any = "no"

@@ -51,6 +51,7 @@ _RUN: Final[dict[str, Any]] = {
     "on_output": print,
     "cwd": "/usr",
     "env": {"A": "1"},
+    "patience": 9.0,
 }
 _SESSION: Final[dict[str, Any]] = {
     "cwd": "/usr",
@@ -86,7 +87,7 @@ _NO_FLAGS: Final = {
     "on_output": "it is what prints",
 }
 _NOT_THE_MODELS: Final = {
-    **dict.fromkeys(["on_timeout", "idle_timeout", "limits", "on_output"], "the toolbox's own"),
+    **dict.fromkeys(["on_timeout", "idle_timeout", "limits", "on_output", "patience"], "the toolbox's own"),
     **dict.fromkeys(["tty", "echo", "merge_stderr", "isolated"], "how the toolbox reads output; nothing to choose"),
     **dict.fromkeys(["cwd", "env"], "a model writes them into its command"),
 }

@@ -270,7 +270,8 @@ class Person(Watcher):
             self.terminal.say("that would end the agent's shell and its state: Ctrl-] leaves; `exit 0` ends the shell")
         elif command.strip():
             self._resize()
-            how = {"timeout": _YIELD_AFTER, "on_timeout": "yield", "stdin": "tty", "echo": True, "merge_stderr": True}
+            how = {"timeout": _YIELD_AFTER, "on_timeout": "yield", "patience": None}
+            how |= {"stdin": "tty", "echo": True, "merge_stderr": True}
             self._ask("run", command, limits=limits_fields(_LIMITS), env=_editors(), **how)
 
     def _refresh(self) -> bool:

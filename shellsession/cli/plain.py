@@ -84,10 +84,9 @@ def _run(call: Call, backend: Backend, transport: UnixTransport) -> int:
     incarnation = field(opened.header, "id", str).partition(".")[0]
     session = field(opened.header, "session", int)
     header: dict[str, Any] = {"verb": "run", "agent": agent, "session": session, "tty": False, "live": True}
+    header["tell"] = True
     if call.timeout is not None:
         header["timeout"] = call.timeout
-    if os.isatty(2):
-        header["tell"] = True
     request = Message(header, (script(call.command),))
     relay, interrupted = OutputRelay(), False
     with CancelOutcome() as outcome:

@@ -190,8 +190,7 @@ def follow(args: Any, verb: Callable[[Visit], Result]) -> tuple[Result, bool]:
     """Call the verb for a handed-back command and show its output. Returns the result, and whether Ctrl-C ended it."""
     relay = OutputRelay()
     with Visit(args.agent, args.socket) if args.json else _FollowingVisit(args.agent, args.socket, relay) as visit:
-        if sys.stderr.isatty():
-            visit.on_wait = lambda message: report_waiting(args.agent, message, "typed")
+        visit.on_wait = lambda message: report_waiting(args.agent, message, "typed")
         result, interrupted = until_ctrl_c(lambda: verb(visit))
     if args.json:
         show_result(result, args.agent, json=True)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 from types import EllipsisType
 from typing import TYPE_CHECKING, Final
@@ -36,10 +35,10 @@ EXAMPLES: Final = (
 )
 _DESCRIPTION: Final = """\
 Run a command in the session of an agent. If the agent has no session, one is opened with this directory and
-environment. If the session is busy, the command waits until it is free (with a note if stderr is a terminal); Ctrl-C
-gives up. The exit status is the command's; 124 if a time limit passed or the command waits for input (-i), 125 if
-nothing could be run, 130 after Ctrl-C (which ends the command and keeps the session), 128 + n if signal n killed the
-session's shell. If this process itself is killed, the command continues."""
+environment. If the session is busy, or a person is attached, the command waits (with a note on stderr after a second)
+for --patience at most; Ctrl-C gives up. The exit status is the command's; 124 if a time limit passed or the command
+waits for input (-i), 125 if nothing could be run, 130 after Ctrl-C (which ends the command and keeps the session), 128
++ n if signal n killed the session's shell. If this process itself is killed, the command continues."""
 
 _RULES: Final = """\
 The daemon enforces them for every client of the session. They need the extra "policy"."""
@@ -59,6 +58,14 @@ def own_parser() -> argparse.ArgumentParser:
         help="whose session (default: $SHELLSESSION_AGENT, or default)",
     )
     arguments.add_timeout(parser, "let it run")
+    parser.add_argument(
+        "--patience",
+        metavar="S",
+        type=arguments.seconds,
+        default=...,
+        help="wait at most S seconds for other commands, or for a person who is attached (0: no limit; default: as long"
+        " as the time limit)",
+    )
     parser.add_argument(
         "--on-timeout",
         choices=("interrupt", "kill", "yield"),
@@ -139,8 +146,7 @@ def main(typed: Sequence[str]) -> int:
 
             place = session.cwd if args.cwd is None else os.path.join(session.cwd, args.cwd)
             flags.asking_policy(args, confirm).check(Request(script), agent, place)
-        if sys.stderr.isatty():
-            session.on_wait = lambda message: results.report_waiting(agent, message)
+        session.on_wait = lambda message: results.report_waiting(agent, message)
         relay = OutputRelay()
         result, interrupted = _run(session, script, args, relay)
     if not args.json:

@@ -16,6 +16,7 @@ _PHRASES: Final = {
     "name the program with remote=": "name the program in SHELLSESSION_REMOTE",
     "run it with stdin=TTY": "start it with `shellsession run -i`",
     "cwd= or env= could not be": "-C or --env could not be",
+    "(patience=,": "(--patience,",
     "sandbox.write": "--write",
     "sandbox.hide": "--hide",
     "sandbox.memory": "--memory",

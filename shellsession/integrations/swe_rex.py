@@ -248,7 +248,14 @@ async def _run_until_expected(session: Any, action: BashAction) -> BashObservati
 async def _start(session: Any, action: BashAction) -> _Seen:
     """Start a command on the terminal, and follow it."""
     result = await session.run(
-        action.command, timeout=_AT_ONCE, on_timeout="yield", stdin=TTY, tty=True, merge_stderr=True, limits=_LIMITS
+        action.command,
+        timeout=_AT_ONCE,
+        patience=action.timeout,
+        on_timeout="yield",
+        stdin=TTY,
+        tty=True,
+        merge_stderr=True,
+        limits=_LIMITS,
     )
     if result.runs_on:
         return await _follow(session, action, action.timeout)

@@ -188,7 +188,7 @@ _END_OF_JOB: Final = 1.0  # seconds that a killed job has to end
 _PAUSE: Final = 0.2  # seconds between two checks whether a command still runs
 
 
-async def in_turn(session: AwaitedSession, run: Callable[[], Awaitable[Result]], until: float, tick: float) -> Result:
+async def in_turn(session: AwaitedSession, run: Callable[..., Awaitable[Result]], until: float, tick: float) -> Result:
     """Await ``run`` as soon as the session is free. Raises SessionBusy if it is not free at the time ``until``.
 
     While another caller waits for its command, the session queues ``run`` by itself. While a command is handed back
@@ -196,9 +196,10 @@ async def in_turn(session: AwaitedSession, run: Callable[[], Awaitable[Result]],
     """
     begun = time.monotonic()
     while True:
-        TURN_WITHIN.set(max(until - time.monotonic(), 0.001))
+        patience = max(until - time.monotonic(), 0.001)
+        TURN_WITHIN.set(patience)
         try:
-            return await run()
+            return await run(patience=patience)
         except SessionBusy as error:
             if str(error) != STILL_RUNS:
                 raise
@@ -596,7 +597,7 @@ class Toolbox:
             self._time_out_task, self._deadline = None, time.monotonic()
         return self._turns
 
-    async def _run_first(self, run: Callable[[], Awaitable[Result]], until: float, seconds: float) -> Result:
+    async def _run_first(self, run: Callable[..., Awaitable[Result]], until: float, seconds: float) -> Result:
         """Start a command and return its first result. Its time limit counts from its start, not from the call."""
         if self._handed_back:  # do not wait for that command: the model must decide about it, so this call is refused
             result = await run()

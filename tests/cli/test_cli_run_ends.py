@@ -19,23 +19,24 @@ from shellsession import TTY, SessionClosed, connect
 from shellsession.daemon.client.admin import stats
 
 
-def test_run_tells_a_person_what_it_waits_for(daemon: Daemon, agent: str, place: Path) -> None:
+def test_run_tells_on_stderr_what_it_waits_for(daemon: Daemon, agent: str, place: Path) -> None:
     os.mkfifo(place / "gate")
     text = f"read x <{place}/gate # \33[31mred\n: and more"
     with opened(agent, daemon) as session, running(daemon.socket, "run", "-s", agent, "--", text) as first:
         wait_until(lambda: session.command, "the first command")
         with (
-            running(daemon.socket, "run", "-s", agent, "--", "echo of no terminal") as quiet,
+            running(daemon.socket, "run", "-s", agent, "--", "echo of no terminal") as piped,
             seen_on_stderr(daemon, "run", "-s", agent, "--", "echo second") as (second, screen),
         ):
-            told = screen.readline().decode()
             shown = f"read x <{place}/gate # \\x1b[31mred"
-            assert f"shellsession: waiting for agent '{agent}': `{shown[:50]}" in told
-            assert "\33" not in told
-            assert "…` has run there for " in told
+            assert piped.stderr is not None
+            for told in (screen.readline().decode(), piped.stderr.readline().decode()):
+                assert f"shellsession: waiting for agent '{agent}': `{shown[:50]}" in told
+                assert "\33" not in told
+                assert "…` has run there for " in told
             (place / "gate").write_text("\n")
-            assert (line(second), line(quiet)) == (b"second\n", b"of no terminal\n")
-            assert (finish(second)[0], finish(quiet), finish(first)) == (0, (0, b""), (0, b""))
+            assert (line(second), line(piped)) == (b"second\n", b"of no terminal\n")
+            assert (finish(second)[0], finish(piped), finish(first)) == (0, (0, b""), (0, b""))
 
 
 def test_ctrl_c_while_queued_runs_nothing(daemon: Daemon, agent: str, place: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from commands import cli, opened
-from daemons import Daemon
+from daemons import Daemon, Raw
 from system import wait_until
 
 from shellsession.cli import send
@@ -46,6 +46,19 @@ def test_a_silent_command_that_is_handed_back_is_not_over(daemon: Daemon, agent:
     assert cli(daemon.socket, "wait", agent).returncode == 3
     logged = wait_until(lambda: daemon.logged(agent), "the line of the log")
     assert [(entry["outcome"], entry["exit_code"]) for entry in logged] == [("exited", 3)]
+
+
+@pytest.mark.parametrize("options", [["--timeout", "2"], ["--patience", "2"]], ids=["timeout", "patience"])
+def test_a_command_whose_patience_ends_while_a_person_is_attached_is_refused(
+    daemon: Daemon, agent: str, options: list[str]
+) -> None:
+    with opened(agent, daemon), Raw(daemon.socket) as person:
+        person.ask("hold", agent=agent, holder="me")
+        done = cli(daemon.socket, "run", "-s", agent, *options, "--", "echo never")
+    assert (done.returncode, done.stdout) == (125, b"")
+    waits, refused = done.stderr.decode().splitlines()
+    assert waits.startswith(f"shellsession: waiting for agent '{agent}': nothing runs there; a person is attached")
+    assert "a person holds this session" in refused
 
 
 def test_a_command_that_asks_is_handed_back_and_answered(daemon: Daemon, agent: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 from daemons import Daemon, Raw, serving
 from system import PATIENCE, wait_until
 
-from shellsession import NotRunning, RemoteSession, SessionClosed, connect
+from shellsession import NotRunning, RemoteSession, SessionBusy, SessionClosed, connect
 
 sh, hasty = clients.sh, endings.hasty
 
@@ -114,3 +114,24 @@ def test_nothing_of_a_closed_session_is_kept(tmp_path: Path) -> None:
                 del shared
                 sh.close()
         wait_until(lambda: gc.collect() >= 0 and not any(one() for one in kept), "their end")
+
+
+@pytest.mark.parametrize("limit", [{"patience": 0.3}, {"timeout": 0.3}], ids=["patience", "timeout"])
+def test_a_command_whose_patience_ends_while_a_person_is_attached_is_refused(
+    raw: Raw, sh: RemoteSession, limit: dict[str, float]
+) -> None:
+    raw.ask("hold", agent=sh.agent, holder="me")
+    with pytest.raises(SessionBusy, match="a person holds this session"):
+        sh.run("echo never", **limit)  # type: ignore[arg-type]
+    with pytest.raises(SessionBusy, match="a person holds this session"):
+        sh.send("never", timeout=0.3)
+
+
+def test_a_session_that_a_client_gave_a_time_limit_has_that_patience(daemon: Daemon, raw: Raw) -> None:
+    with connect("short", daemon.socket, False, timeout=0.3) as sh:
+        sh.run("true")
+        raw.ask("hold", agent="short", holder="me")
+        for client in (sh, connect("short", daemon.socket, False)):
+            with pytest.raises(SessionBusy, match="a person holds this session"):
+                client.run("echo never")
+        sh.close()

@@ -52,11 +52,11 @@ class Interrupted:
         self.release = self._lock.release
         self._is_owned = self._lock._is_owned  # type: ignore[attr-defined]  # what the session asks
 
-    def acquire(self, blocking: bool = True) -> bool:
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         interrupts, self._armed = self._armed, False
         if interrupts and not self._late:
             raise KeyboardInterrupt
-        taken = self._lock.acquire(blocking)
+        taken = self._lock.acquire(blocking, timeout)
         if interrupts:
             raise KeyboardInterrupt
         return taken

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from daemons import Daemon, Raw
+from gates import Gate
 from system import PATIENCE, in_thread, until, wait_until
 
-from shellsession import RemoteSession, SessionBusy, aconnect
+from shellsession import RemoteSession, Session, SessionBusy, aconnect
 from shellsession.integrations.toolbox import PROGRESS, Toolbox
 
 
@@ -206,3 +207,15 @@ def test_a_queued_call_fails_when_its_patience_ends(daemon: Daemon, remote: Remo
             assert not (place / "never").exists()
 
     asyncio.run(main())
+
+
+def test_a_call_beside_another_thread_fails_when_its_patience_ends(place: Path, gate: Gate) -> None:
+    with Session(cwd=place) as session:
+        thread, results = in_thread(lambda: session.run(gate.text))
+        gate.until_begun()
+        with pytest.raises(SessionBusy, match="still running, so nothing was run"):
+            asyncio.run(Toolbox(session, patience=0.5).bash("touch never"))
+        gate.open()
+        thread.join()
+        assert results[0].ok
+        assert session.run("echo *").stdout == "count open\n"

@@ -57,6 +57,7 @@ complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellse
 complete -c shellsession -n '_shtab_shellsession_using run' -s h -l help -d 'show this help message and exit'
 complete -c shellsession -n '_shtab_shellsession_using run' -s s -l session -xka "(shellsession ls --names 2>/dev/null)" -d 'whose session'
 complete -c shellsession -n '_shtab_shellsession_using run' -l timeout -x -d 'let it run for at most S seconds'
+complete -c shellsession -n '_shtab_shellsession_using run' -l patience -x -d 'wait at most S seconds for other commands, or for a person who is attached'
 complete -c shellsession -n '_shtab_shellsession_using run' -l on-timeout -xka "interrupt kill yield" -d 'at the time limit, end the command, end its shell, too, or hand it back running'
 complete -c shellsession -n '_shtab_shellsession_using run' -l idle-timeout -x -d 'end it after S seconds without output'
 complete -c shellsession -n '_shtab_shellsession_using run' -l tty -d 'its stdout is a terminal'

@@ -201,6 +201,7 @@ _shtab_shellsession_run_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   {-s,--session}"[whose session]:AGENT:_shellsession_agents"
   "--timeout[let it run for at most S seconds]:S:"
+  "--patience[wait at most S seconds for other commands, or for a person who is attached]:S:"
   "--on-timeout[at the time limit, end the command, end its shell, too, or hand it back running]:on_timeout:(interrupt kill yield)"
   "--idle-timeout[end it after S seconds without output]:S:"
   "--tty[its stdout is a terminal]"

@@ -157,6 +157,7 @@ class Run(OfAgent):
     verb: Literal["run"]
     stdin: Literal["tty", "bytes", "null"] | None = None
     limits: LimitsFields | None = None
+    patience: float | None = None
     live: bool = False
     tell: bool = False
 

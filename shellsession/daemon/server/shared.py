@@ -306,6 +306,11 @@ class SharedSession:
             result.cancel()  # does nothing once it is set
 
     @property
+    def is_taken(self) -> bool:
+        """Does a command or a person use the session, so that the next command has to wait?"""
+        return self.session.attached or self.turn.locked() or bool(self._in_session)
+
+    @property
     def _in_session(self) -> list[asyncio.Future[Any]]:
         """Everything that is in the session: the verbs, the oldest first, then the check of ``_notice_end``."""
         return [*self._attending, *self._checks]

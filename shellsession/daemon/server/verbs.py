@@ -62,11 +62,11 @@ async def serve(sessions: Sessions, incoming: Incoming) -> Answer:
     if type(request) in _NOT_FROM_INSIDE:
         watches = isinstance(request, requests.Watch | requests.Hold)
         refuse_from_inside(shared.engine, shared.agent, incoming.request.verb, incoming.connection.pid, watches)
-    if getattr(request, "tell", False):
-        asyncio.get_running_loop().call_later(_NOTIFY_AFTER, shared.notify_queued, incoming.listener)
-    if (seconds := request.turn_within) is not None:
-        check_seconds("turn_within", seconds)
-        incoming.listener.drop_if_queued_for(seconds)
+    if shared.is_taken:
+        if getattr(request, "tell", False):
+            asyncio.get_running_loop().call_later(_NOTIFY_AFTER, shared.notify_queued, incoming.listener)
+        if (seconds := _patience(shared, request)) is not None:
+            incoming.listener.drop_if_queued_for(seconds)
     try:
         shared.users += 1
         try:
@@ -89,6 +89,22 @@ async def serve(sessions: Sessions, incoming: Incoming) -> Answer:
         if closes:
             sessions.forget_safety(request.agent)
     return answer
+
+
+def _patience(shared: SharedSession, request: requests.OfAgent) -> float | None:
+    """How many seconds the request may wait before it begins: as many as it names, or as long as its time limit.
+
+    Input and ``expect`` wait for another client within their own time limit, so this is about a hold alone.
+    """
+    names = ["turn_within"]
+    if isinstance(request, requests.Run) or shared.session.attached:
+        names += ["patience", "timeout"]
+    for name in names:
+        if name in request.model_fields_set:
+            seconds: float | None = getattr(request, name)
+            check_seconds(name, seconds)
+            return seconds
+    return shared.engine.options.timeout if "timeout" in names and hasattr(request, "timeout") else None
 
 
 # -- verbs that run, wait for or end a command

@@ -32,7 +32,7 @@ _NONCE: Final = bytes(range(0x80, 0x94))
 _TEXT: Final = b"\xfe\xff"
 _NAMES: Final[tuple[StreamName, StreamName]] = ("stdout", "stderr")
 # An ordinary command may set these options. All others, also those of later versions, must have their defaults.
-_ORDINARY: Final = {"timeout", "on_timeout", "tty", "limits", "on_output"}
+_ORDINARY: Final = {"timeout", "on_timeout", "tty", "limits", "on_output", "patience"}
 _OTHERS: Final = itemgetter(*(name for name in OPTIONS if name not in _ORDINARY))
 _USUAL: Final = _OTHERS(Request(b"").__dict__)
 
