@@ -12,13 +12,14 @@ import weakref
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from .base import CALLBACK_RUNS, LOOK_PATIENCE, Base
 from .engine.io.loop import LoopDrainer, LoopPoller, LoopWaiter, adrive, ends_by, to_its_end
 from .engine.io.threads import Steps, T, drive
 from .engine.verbs.call import LoopJob
-from .engine.verbs.engine import RestartPending
+from .engine.verbs.engine import Moved, RestartPending
 from .engine.verbs.expect import expect, late
 from .errors import ANOTHER_LOOP, CLOSED, ENDED, IN_CALLBACK, LATE, NOT_YOURS, RESTARTED, NotRunning, SessionBusy
 from .files import FileReply, FileRequest, Transfer
@@ -246,6 +247,21 @@ class AsyncSession(Base, LoopSession[Request]):
             except RestartPending:
                 again = True
 
+    async def _start_permitted(self, request: Request, verb: Callable[[Request], Steps[T]]) -> T:
+        """Start a request as the session's policy permits it in the directory in which it runs. Raises PolicyRefused.
+
+        The policy may ask a person, and keeps no other caller waiting meanwhile. One of them may change the directory.
+        """
+        if (policy := self._engine.options.policy) is None:
+            return await self._start(lambda: verb(request), within=request.waits)
+        while True:
+            cwd = self.cwd
+            judged = await permitted(policy, request, cwd)
+            try:
+                return await self._start(partial(self._engine.judged, cwd, verb, judged), within=judged.waits)
+            except Moved:
+                pass
+
     async def _do(self, steps: Steps[T], first: bool = False, again: bool = False, within: float | None = None) -> T:
         import asyncio
 
@@ -346,16 +362,17 @@ class AsyncSession(Base, LoopSession[Request]):
 
     async def _run(self, request: Request) -> Result:
         engine = self._mine()
-        if (policy := engine.options.policy) is not None:
-            request = await permitted(policy, request, self.cwd)
         if request.on_output is None:
-            engine.forget_output(result := await self._start(lambda: engine.run(request), within=request.waits))
+            engine.forget_output(result := await self._start_permitted(request, engine.run))
             return result
         taker, handed_back = Outlet(request.on_output, engine), None
-        self._taker = weakref.ref(taker)
-        request = request.with_output(taker)
+
+        def run(permitted: Request) -> Steps[Result]:
+            self._taker = weakref.ref(taker)
+            return engine.run(permitted)
+
         try:
-            result = await self._start(lambda: engine.run(request), within=request.waits)
+            result = await self._start_permitted(request.with_output(taker), run)
             handed_back = engine.handed_back if result.runs_on else None
             await taker.finish()
         except BaseException:
@@ -373,9 +390,7 @@ class AsyncSession(Base, LoopSession[Request]):
     async def _follow(
         self, engine: Engine, request: Request, followed: list[Call]
     ) -> AsyncGenerator[tuple[Stream, bytes] | Result]:
-        if (policy := engine.options.policy) is not None:
-            request = await permitted(policy, request, self.cwd)
-        call = await self._start(lambda: engine.follow(request), within=request.waits)
+        call = await self._start_permitted(request, engine.follow)
         followed.append(call)
         try:
             while call.delivery.runs_on:

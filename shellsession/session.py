@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Sequence, Set
 from contextlib import suppress
+from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,7 +19,7 @@ from .base import CALLBACK_RUNS, LOOK_PATIENCE, Base
 from .engine.io.threads import Poller, Steps, T, drive
 from .engine.io.waiter import Waiter, is_owned
 from .engine.verbs.call import LARGE
-from .engine.verbs.engine import RestartPending
+from .engine.verbs.engine import Moved, RestartPending
 from .engine.verbs.expect import expect, late
 from .errors import CLOSED, ENDED, IN_CALLBACK, LATE, NOT_YOURS, RESTARTED, NotRunning, SessionBusy
 from .files import Transfer
@@ -93,6 +94,21 @@ class Session(Base, ThreadSession[Request]):
             except RestartPending:
                 pass
 
+    def _start_permitted(self, request: Request, verb: Callable[[Request], Steps[T]]) -> T:
+        """Start a request as the session's policy permits it in the directory in which it runs. Raises PolicyRefused.
+
+        The policy may ask a person, and keeps no other caller waiting meanwhile. One of them may change the directory.
+        """
+        if (policy := self._engine.options.policy) is None:
+            return self._start(lambda: verb(request), request.waits)
+        while True:
+            cwd = self.cwd
+            permitted = policy.check(request, cwd=cwd)
+            try:
+                return self._start(partial(self._engine.judged, cwd, verb, permitted), permitted.waits)
+            except Moved:
+                pass
+
     def _do_now(self, steps: Steps[T], leaving: Set[int] = frozenset()) -> T:
         """Do the steps, with the lock held."""
         try:
@@ -134,11 +150,12 @@ class Session(Base, ThreadSession[Request]):
         engine = self._engine
         if engine.is_parents:
             engine.refuse_forked()
-        if (policy := engine.options.policy) is not None:
-            request = policy.check(request, cwd=self.cwd)
         while True:
             try:
-                result = self._do(engine.run(request), request.waits)
+                if engine.options.policy is None:
+                    result = self._do(engine.run(request), request.waits)
+                else:
+                    result = self._start_permitted(request, engine.run)
                 break
             except RestartPending:
                 pass
@@ -147,12 +164,10 @@ class Session(Base, ThreadSession[Request]):
         return result
 
     def _stream(self, request: Request) -> Output:
-        if (policy := self._engine.options.policy) is not None:
-            request = policy.check(request, cwd=self.cwd)
         return self._follow(self._mine(), request)
 
     def _follow(self, engine: Engine, request: Request) -> Generator[tuple[Stream, bytes] | Result]:
-        call = self._start(lambda: engine.follow(request), request.waits)
+        call = self._start_permitted(request, engine.follow)
         try:
             while call.delivery.runs_on:
                 yield from self._do(self._mine().next_pieces(call))

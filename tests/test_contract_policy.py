@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import re
+import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,7 @@ from shellsession import (
     PolicyRefused,
     Result,
     Session,
+    ShellSessionError,
     aconnect,
     connect,
 )
@@ -45,6 +47,10 @@ OPTIONS: dict[str, Any] = {
     "redact": [re.compile("PIN-[0-9]+", re.IGNORECASE)],
     "extra_env": {"HIDDEN": "1", "SHOWN": "2"},
 }
+
+
+def in_a_loop_session(**options: Any) -> Any:
+    return kinds.in_a_loop(lambda: AsyncSession(**options))
 
 
 @pytest.mark.parametrize("verb", ["run", "stream"])
@@ -77,6 +83,48 @@ def test_the_policy_judges_the_directory_and_the_variables_of_one_call() -> None
     assert places == ["/var", "/tmp/../usr", "/tmp", "/tmp"]
 
 
+@pytest.mark.parametrize("verb", ["run", "stream"])
+def test_queued_command_is_judged_in_the_directory_where_it_runs(sh: Session, place: Path, verb: str) -> None:
+    do: Callable[[str], object] = sh.run if verb == "run" else lambda text: list(sh.stream(text))
+    sh.run("mkdir out; cd out")
+    thread = threading.Thread(target=sh.run, args=("sleep 0.5; cd ..",))
+    thread.start()
+    wait_until(lambda: sh.state == "running", "the first command")
+    with pytest.raises(PolicyRefused, match="a redirection to 'x' is not allowed"):
+        do(": > x")
+    thread.join()
+    assert not (place / "x").exists()
+    do(": > out/x")
+
+
+@pytest.mark.parametrize("kind", [Session, in_a_loop_session])
+def test_confirm_gets_the_directory_where_a_queued_command_runs(kind: Callable[..., Any], place: Path) -> None:
+    places = list[str]()
+
+    def confirm(_command: str, _agent: str, cwd: str) -> bool:
+        places.append(cwd)
+        return True
+
+    policy = Policy(write=["/**/out/*"], confirm=confirm)
+    with kind(cwd=place, policy=policy, timeout=20) as sh:
+        sh.run("mkdir out; cd out")
+        thread = threading.Thread(target=sh.run, args=("sleep 0.5; cd ..",))
+        thread.start()
+        wait_until(lambda: sh.state == "running", "the first command")
+        assert sh.run(": > x").ok
+        thread.join()
+    assert places == [str(place)]
+    assert (place / "x").exists()
+
+
+def test_command_is_judged_in_the_directory_that_startup_leaves(place: Path) -> None:
+    (place / "out").mkdir()
+    with Session(cwd=place / "out", startup=["cd .."], policy=Policy(write=["/**/out/*"])) as sh:
+        with pytest.raises(PolicyRefused):
+            sh.run(": > x")
+        assert sh.run(": > out/x").ok
+
+
 def test_bash_lacks_the_variables_that_the_policy_hides(sh: Session) -> None:
     assert sh.run("echo ${HIDDEN-hidden} $SHOWN").stdout == "hidden 2\n"
 
@@ -89,6 +137,29 @@ def test_for_model_redacts_and_the_result_is_exact(sh: Session) -> None:
     assert sh.read_output(result.id, redact=sh.redact) == "*** *** pin\n"
     assert sh.read_output(result.id, grep="pin-[0-9]", redact=sh.redact) == ""
     assert sh.read_output(result.id) == result.stdout
+
+
+def test_error_of_a_tool_shows_no_secret() -> None:
+    def refused(text: str) -> str:
+        with pytest.raises(ShellSessionError) as error:
+            asyncio.run(toolbox.bash(text))
+        return str(error.value)
+
+    startup = ["echo the token is tok-424242 >&2; false"]
+    mine = Policy(mask_secrets=True, secrets=["tok-424242"])
+    with Session(startup=startup) as sh:
+        assert "the token is ***'" in spec.tool(sh, policy=mine)({"command": "true"})["error"]
+        assert "tok-424242" in spec.tool(sh)({"command": "true"})["error"]
+    with Session(startup=startup, policy=mine) as sh:
+        toolbox = Toolbox(sh)
+        assert "the token is ***'" in refused("true")
+    with Session(redact=["PIN-[0-9]+"]) as sh:
+        toolbox = Toolbox(sh, policy=Policy(allow=["ls"]))
+        assert "'mysql -p***' is not allowed" in refused("mysql -pPIN-77")
+        assert (
+            "'mysql -p***' is not allowed"
+            in spec.tool(sh, policy=Policy(allow=["ls"]))({"command": "mysql -pPIN-77"})["error"]
+        )
 
 
 def test_nothing_beside_the_output_shows_a_secret(sh: Session, caplog: pytest.LogCaptureFixture) -> None:

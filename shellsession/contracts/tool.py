@@ -586,6 +586,8 @@ class _Bound(Generic[P]):
             try:
                 answer, move = await self._perform(action, cancel), steps.send
             except ShellSessionError as error:
+                for known in self._all_secrets():
+                    error.args = (known.mask(str(error)), *error.args[1:])
                 answer, move = error, steps.throw
 
     async def _perform(self, action: Action, cancel: CancelToken | None) -> Any:

@@ -404,7 +404,11 @@ class Toolbox:
             return seconds
         request = Request(to_bytes("command", command), timeout=seconds)
         if self._policy is not None:
-            request = await permitted(self._policy, request, self._session.cwd)
+            try:
+                request = await permitted(self._policy, request, self._session.cwd)
+            except ShellSessionError as error:
+                self._reword(error)
+                raise
         if (policy := self._session.policy) is not None:  # the session judges the command itself, piece by piece
             return policy.limit(request.timeout) or seconds
         return request.timeout or seconds
@@ -577,13 +581,16 @@ class Toolbox:
                 self._set_alarm(turns.loop)  # also after an error of this call: an earlier command may still run
 
     def _reword(self, error: ShellSessionError) -> None:
-        """Raise the library's error in words for the model, if it needs others: it knows only this toolbox's verbs."""
+        """Raise the library's error in words for the model, which knows only this toolbox's verbs, without secrets."""
         text = str(error)
         if isinstance(error, SessionClosed):
             self._relied_on = False  # this error says what is lost
             new = _FRESH if self._connect else _NO_OTHER
             text = text.replace(IS_CLOSED, f"this session is closed: {new}").replace(_CONNECT_AGAIN, new)
-        if (text := _for_model(text)) != str(error):
+        text = _for_model(text)
+        if (secrets := self._session._secrets) is not None:
+            text = secrets.mask(text)
+        if text != str(error):
             raise type(error)(text) from None
 
     def _loop_turns(self) -> Turns:

@@ -12,7 +12,17 @@ import pytest
 from daemons import Daemon
 from kinds import in_a_loop
 
-from shellsession import Agents, AsyncAgents, AsyncSession, Session, ShellUnavailable, StartupFailed, aconnect, connect
+from shellsession import (
+    Agents,
+    AsyncAgents,
+    AsyncSession,
+    Policy,
+    Session,
+    ShellUnavailable,
+    StartupFailed,
+    aconnect,
+    connect,
+)
 
 FAILS = "[ -e mended ] || { echo wrong >&2; (exit 7); }"
 TOLD = (
@@ -124,3 +134,13 @@ def test_a_long_command_and_long_words_are_cut() -> None:
         sh.open()
     assert "the end" in str(caught.value)
     assert len(str(caught.value)) < 1000
+
+
+def test_failed_startup_command_with_secrets_shows_none(opened: Callable[..., Any]) -> None:
+    token = "tok-" + 30 * "4"
+    startup = [f"# {'x' * 150} {token}\necho login with $API_TOKEN failed >&2; echo PIN-5 >&2; false"]
+    options = {"policy": Policy(mask_secrets=True), "redact": ["PIN-[0-9]+"], "extra_env": {"API_TOKEN": token}}
+    with opened(startup=startup, **options) as sh, pytest.raises(StartupFailed) as failed:
+        sh.run("true")
+    assert "login with *** failed\\n***" in str(failed.value)
+    assert "tok-" not in str(failed.value)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from re import Pattern as AnyPattern
 from typing import Final
@@ -156,6 +156,10 @@ class RestartPending(Exception):
     """A restart is pending, and this operation has begun nothing yet. The caller lets it go first, then tries again."""
 
 
+class Moved(Exception):
+    """Bash is in another directory than a policy has judged, and nothing has begun. The caller judges again."""
+
+
 class Engine(Core):
     """The operations of one session, as generators. They say what they wait for; the caller waits."""
 
@@ -215,7 +219,10 @@ class Engine(Core):
         assert isinstance(came, Result)  # a command without the terminal is not handed back here
         call.delivery.deliver()
         if came.outcome != "exited" or (came.exit_code and self.options.check_startup):
-            raise StartupFailed(startup_failure(text, came))
+            shown = text.decode("utf-8", "replace")
+            if (secrets := self.secrets()) is not None:  # before anything is cut
+                shown, came = secrets.mask(shown), secrets.mask_result(came)
+            raise StartupFailed(startup_failure(shown, came))
 
     # -- run
 
@@ -291,6 +298,13 @@ class Engine(Core):
             raise SessionBusy(STILL_RUNS)
         if self.shell is None or self.closed:
             yield from self.open()
+
+    def judged(self, cwd: str, verb: Callable[[Request], Steps[T]], request: Request) -> Steps[T]:
+        """Start a request that a policy permits in this directory. Raises Moved."""
+        yield from self._ready()
+        if self.cwd() != cwd:
+            raise Moved
+        return (yield from verb(request))
 
     def _begin(self, request: Request) -> Steps[Call]:
         """Type the command. If the shell is dead, type nothing, and return a call that says so."""

@@ -88,7 +88,7 @@ def loss_report(lost: Result, id: str) -> Result:
     return Result(b"", b"", status, number, cwd, 0.0, "shell_exited", False, GONE, lost.killed, ran=False, id=id)
 
 
-def startup_failure(text: bytes, came: Result) -> str:
+def startup_failure(text: str, came: Result) -> str:
     """Return the error message for a failed startup command: which one, how it ended, and the end of its stderr."""
     if came.outcome == "exited":
         how = f"failed with status {came.exit_code}"
@@ -98,4 +98,4 @@ def startup_failure(text: bytes, came: Result) -> str:
         advice = "correct it, or try again"
     said = came.stderr.strip()[-_LAST_WORDS:]
     stderr = f", and its stderr ends with {said!r}" if said else ""
-    return f"the startup command {text.decode('utf-8', 'replace')[:_SHOWN]!r} {how}{stderr}; {advice}"
+    return f"the startup command {text[:_SHOWN]!r} {how}{stderr}; {advice}"
