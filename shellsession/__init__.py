@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         ShellSessionError,
         ShellUnavailable,
         StartupFailed,
+        StateLost,
         TooManySessions,
         VersionMismatch,
     )
@@ -100,6 +101,7 @@ __all__ = [
     "ShellSessionError",
     "ShellUnavailable",
     "StartupFailed",
+    "StateLost",
     "TooManySessions",
     "VersionMismatch",
     "aconnect",

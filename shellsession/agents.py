@@ -22,6 +22,7 @@ from .base import Base
 from .engine.io.alarm import Alarm
 from .engine.io.loop import LoopAlarm, to_its_end
 from .engine.kernel.proc import alive
+from .engine.verbs.results import with_reason
 from .errors import AlreadyOpen, InvalidRequest, NoSuchAgent, SessionClosed, ShellUnavailable, TooManySessions
 from .models import Result, State, check_seconds
 from .observe import Observer
@@ -39,7 +40,7 @@ _REPORTS: Final[tuple[_Report, ...]] = ("run", "tool")
 _LOST_MAX: Final = 100_000
 _IDLE_TTL: Final = 3600.0  # seconds
 # In the reason of the first result after an agent's session has expired.
-_EXPIRED: Final = "this is a new session: the last one was closed after being idle for too long, and its state is lost"
+EXPIRED: Final = "this is a new session: the last one was closed after being idle for too long, and its state is lost"
 # How many idle agents an error names: no more than a person reads.
 _IDLE_NAMES_MAX: Final = 20
 
@@ -404,7 +405,7 @@ class _Agents(Generic[S]):
         """Return the result. Its ``reason`` says, once, that the agent's previous session has expired."""
         if not self._registry.take_run_loss(agent):
             return result
-        return result.__replace__(reason=f"{_EXPIRED}; {result.reason}" if result.reason else _EXPIRED)
+        return with_reason(result, EXPIRED)
 
     def _remove(self, agent: object) -> Sequence[S]:
         """Remove one agent, or (``...``) all for good, and return the sessions to close. Raises NoSuchAgent."""

@@ -12,6 +12,7 @@ ShellSessionError            error
 │   ├── SandboxUnavailable   sandbox_unavailable  the sandbox cannot be made as requested
 │   └── StartupFailed        startup_failed      a command of ``startup`` failed; the session was not opened
 ├── NoSuchAgent              no_such_agent       no agent of this name is known
+├── StateLost                state_lost          the agent's last session has ended with its state; nothing was run
 ├── NoSuchOutput             no_such_output      no output of this id is kept
 ├── DaemonUnavailable        daemon_unavailable  no daemon was reached or started, or it has ended with the session
 ├── ProtocolError            protocol            the peer broke the wire format
@@ -154,6 +155,12 @@ class NoSuchAgent(ShellSessionError):
     """No agent of this name is known: it never was, or it was closed."""
 
     code = "no_such_agent"
+
+
+class StateLost(ShellSessionError):
+    """The agent's last session has ended, with its state; the message says where it was. Nothing was run."""
+
+    code = "state_lost"
 
 
 class NoSuchOutput(ShellSessionError):

@@ -382,6 +382,7 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
       results.
     * ``output_kept``: False if ``read_output`` cannot show all of it, because the session's directory is full.
     * ``matched``: True if ``wait(until=)`` returned because the output matches.
+    * ``command``: the first 4096 bytes of the command, as text.
     """
 
     stdout_bytes: bytes
@@ -407,6 +408,7 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
     matched: bool = False
     stdout_omitted_lines: int = 0
     stderr_omitted_lines: int = 0
+    command: str = ""
 
     @property
     def stdout(self) -> str:
@@ -525,16 +527,30 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
         return cls.from_dict(given)
 
 
+# Bytes of a command in its results: more than a person or a model reads, and little for a message.
+_COMMAND_SHOWN: Final = 4096
 _EXITED: Final = Result(b"", b"", 0, None, "", 0.0, "exited").__dict__
 
 
-def exited(stdout: bytes, stderr: bytes, status: int, cwd: str, duration: float, id: str) -> Result:
+def exited(stdout: bytes, stderr: bytes, status: int, cwd: str, duration: float, id: str, command: bytes) -> Result:
     """Return the result of a command that ended by itself, with its complete output."""
     result = object.__new__(Result)  # without ``__init__``, which takes 2 us more
     result.__dict__.update(
-        _EXITED, stdout_bytes=stdout, stderr_bytes=stderr, exit_code=status, cwd=cwd, duration=duration, id=id
+        _EXITED,
+        stdout_bytes=stdout,
+        stderr_bytes=stderr,
+        exit_code=status,
+        cwd=cwd,
+        duration=duration,
+        id=id,
+        command=command_text(command),
     )
     return result
+
+
+def command_text(command: bytes) -> str:
+    """Return the ``Result.command`` of a command."""
+    return command[:_COMMAND_SHOWN].decode("utf-8", "replace")
 
 
 def streams_of(result: Result) -> tuple[tuple[Stream, bytes, int, int], ...]:

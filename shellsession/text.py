@@ -297,8 +297,32 @@ def signal_name(number: int) -> str:
         return ""
 
 
+INTERRUPTED: Final = "interrupted on request"
+# The reasons of results whose outcomes say the same.
+REASONS: Final = {
+    "timed_out": "the time limit passed",
+    "idle": "no output came for the idle limit",
+    "input": "the command waits for input from the terminal",
+    "running": "the time limit passed",
+}
+
+
+def news(result: Ended) -> str:
+    """What the reason says beside the outcome: what happened before the command, and nobody was told yet."""
+    if not result.reason or result.outcome not in REASONS or result.matched:
+        return ""
+    said = (REASONS[result.outcome], INTERRUPTED)  # a tool interrupts what has passed its limit
+    return "; ".join(part for part in result.reason.split("; ") if part not in said)
+
+
 def ending(result: Ended) -> str:
     """How a command ended, in words; "" where it simply succeeded."""
+    if before := news(result):
+        return f"{before}; {_ending(result)}"
+    return _ending(result)
+
+
+def _ending(result: Ended) -> str:
     if not result.ran:
         return f"not run: {result.reason}"
     seconds = _rounded(result.duration)

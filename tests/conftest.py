@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib.util
 import itertools
@@ -9,6 +10,8 @@ import os
 import shlex
 import shutil
 import signal
+import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -42,6 +45,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 # Remove what pytest-xdist and readline export: it is not part of the environment under test.
 for _name in [name for name in os.environ if name.startswith("PYTEST_XDIST_")] + ["COLUMNS", "LINES"]:
     os.environ.pop(_name, None)
+
+# What the daemons of the tests record outlives them, and is not for the user's own state directory.
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="shellsession-tests-")
+atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 # `nohup make test &` ignores these, and so would every child. We ignore SIGQUIT and SIGHUP still, but by a handler.
 for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):

@@ -36,6 +36,7 @@ from shellsession.models import OPTIONS, Request
 from shellsession.options import Options, SessionOptions
 from shellsession.policy.rules import Policy
 from shellsession.signatures import RunOptions
+from shellsession.store import Store
 
 # A value that is nobody's default, for each option of a command and of a session.
 _RUN: Final[dict[str, Any]] = {
@@ -174,7 +175,7 @@ def test_each_place_has_each_option_of_a_session() -> None:
         asked = request_of({"verb": "open", **opening(**given)})
         assert isinstance(asked, requests.Open)
         async with AsyncAgents() as agents:
-            sessions = Sessions(agents, Journal(None))
+            sessions = Sessions(agents, Journal(None), Store(path=""))
             sessions.open(asked)
             return sessions.of("a").engine.options
 

@@ -147,7 +147,7 @@ def test_a_limit_that_no_mark_fits_in_is_refused(few: Any) -> None:
     with pytest.raises(InvalidRequest, match="max_chars must be a number of characters, 200 or more, not "):
         query_for("c1", max_chars=few)
     with pytest.raises(InvalidRequest, match="200 or more"):
-        exited(b"x", b"", 0, "/", 0.1, "c1").for_model(max_chars=few)
+        exited(b"x", b"", 0, "/", 0.1, "c1", b"true").for_model(max_chars=few)
 
 
 def test_lines_are_matched_as_they_are_shown() -> None:

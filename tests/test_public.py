@@ -59,6 +59,7 @@ _PUBLIC = [
     "ShellSessionError",
     "ShellUnavailable",
     "StartupFailed",
+    "StateLost",
     "TooManySessions",
     "VersionMismatch",
     "aconnect",

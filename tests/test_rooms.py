@@ -70,6 +70,7 @@ _RESERVED: Final = {
         "integrations.mcp",
         "integrations.toolbox",
     },
+    "sqlite3": {"store"},
     "tree_sitter": {"policy.grammar"},
     "tree_sitter_bash": {"policy.grammar"},
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from ..errors import ShellSessionError
@@ -22,8 +22,10 @@ EXAMPLES: Final = (
     ("shellsession log -s builder -n 0 --json", "every command of this agent, one JSON object per line"),
 )
 _DESCRIPTION: Final = """\
-Show which commands ran, when they ended, and how, from the daemon's audit log. The log has the size of each output, but
-no output, and *** in place of secrets."""
+Show which commands ran, when they ended, and how, from the daemon's audit log. "began" means that no end is recorded:
+it still runs, or it ran when the daemon was killed. The log has the size of each output, but no output, and *** in
+place of secrets."""
+_BEGAN: Final = "began"  # as ``audit.BEGAN``, which is imported late
 _NAME_ANOTHER: Final = "use --audit to name another"
 # The daemon may have been started with another home directory, and this module does not ask it.
 _WHERE_IT_IS: Final = f"`shellsession status` shows where the daemon writes it; {_NAME_ANOTHER}"
@@ -32,17 +34,26 @@ _WHERE_IT_IS: Final = f"`shellsession status` shows where the daemon writes it; 
 def own_parser() -> argparse.ArgumentParser:
     parser = arguments.parser("log", "[OPTIONS]", _DESCRIPTION, EXAMPLES)
     parser.add_argument("-s", "--session", metavar="AGENT", type=name, help="only the commands of this agent")
+    add_options(parser)
+    return parser
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that ``log`` and ``history`` have."""
     parser.add_argument("-n", metavar="N", type=arguments.count, default=20, help="the last N (default: 20; 0: all)")
     arguments.add_socket(parser)
     parser.add_argument(
         "--audit", metavar="PATH", help="the log (default: SHELLSESSION_AUDIT, or where that daemon writes it)"
     )
     arguments.add_json(parser, "print the lines as they were recorded")
-    return parser
 
 
 def main(words: Sequence[str]) -> int:
-    args = own_parser().parse_args(words)
+    return run(own_parser().parse_args(words))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what the log has of the chosen agent, or of all."""
     arguments.check_here("log")
     from ..daemon.server import audit
 
@@ -59,7 +70,7 @@ def main(words: Sequence[str]) -> int:
         mode = os.stat(path).st_mode  # `read` takes a missing file for an empty log; opening a FIFO would block
         if not (stat.S_ISREG(mode) or stat.S_ISCHR(mode)):
             raise ShellSessionError(f"no audit log at {path}: it is not a file; {hint}")
-        entries = list(audit.read(path, args.session, args.n or None))
+        entries = list(audit.read(path, args.session, args.n or None if args.json else None))
     except OSError as error:
         raise ShellSessionError(f"no audit log at {path}: {error.strerror}; {hint}") from error
     if args.json:
@@ -68,8 +79,22 @@ def main(words: Sequence[str]) -> int:
     elif not entries:
         talk("no command was run yet" if args.session is None else f"the log has no command of agent {args.session!r}")
     else:
-        show(*table(("ENDED", "AGENT", "STATUS", "TOOK", "COMMAND"), map(_row, entries)))
+        show(*table(("ENDED", "AGENT", "ID", "STATUS", "TOOK", "COMMAND"), map(_row, _latest(entries)[-args.n :])))
     return 0
+
+
+def _latest(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The last line of each command: its end, or its beginning if no end is recorded."""
+    latest: list[dict[str, Any] | None] = []
+    begun: dict[tuple[str, ...], int] = {}  # the places of beginnings without an end
+    for entry in entries:
+        key = str(entry.get("agent")), str(entry.get("id")), str(entry.get("client"))
+        if (place := begun.pop(key, None)) is not None and entry.get("outcome") != _BEGAN:
+            latest[place] = None
+        if entry.get("outcome") == _BEGAN:
+            begun[key] = len(latest)
+        latest.append(entry)
+    return [entry for entry in latest if entry is not None]
 
 
 def _row(entry: Mapping[str, Any]) -> tuple[object, ...]:
@@ -84,6 +109,7 @@ def _row(entry: Mapping[str, Any]) -> tuple[object, ...]:
     return (
         str(entry.get("time", "-"))[:19].replace("T", " ") + "Z",
         entry.get("agent", "-"),
+        entry.get("id") or "-",
         outcome,
         span(took) if isinstance(took, int | float) and 0 <= took <= LONGEST else "-",
         entry.get("command", "-"),

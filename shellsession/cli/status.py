@@ -54,6 +54,8 @@ def main(words: Sequence[str]) -> int:
         "clients": f"{found['connections']} connected (this one too), {found['requests']} requests served",
         "audit log": found["audit_fault"].removeprefix("audit log ") or found["audit"] or "none",
     }
+    if found["state"]:
+        lines["state"] = found["state_fault"] or f"{found['state']}, {found['state_size'] // 1024} KiB"
     if (lease := found["lease"]) is not None:
         lines["lease"] = f"{lease['seconds']:g} s, of which {lease['left']:.1f} s are left"
     show(*(f"{name:<11}{escaped(text)}" for name, text in lines.items()))

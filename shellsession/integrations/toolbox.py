@@ -29,7 +29,7 @@ from ..contracts.cancel import in_own_thread
 from ..contracts.contract import BadCall, Input, tool_definition
 from ..daemon.client import admin
 from ..daemon.client.async_session import AsyncRemoteSession
-from ..daemon.client.remote import TURN_WITHIN
+from ..daemon.client.remote import TURN_WITHIN, UNLESS_LOST
 from ..engine.io.jobs import wait_for
 from ..engine.io.loop import to_its_end
 from ..engine.verbs.delivery import joined
@@ -38,8 +38,10 @@ from ..errors import (
     LATE,
     NOT_YOURS,
     STILL_RUNS,
+    DaemonUnavailable,
     InvalidRequest,
     NoSuchAgent,
+    OutcomeUnknown,
     SessionBusy,
     SessionClosed,
     ShellSessionError,
@@ -347,6 +349,7 @@ class Toolbox:
         self._on_output, self._policy = on_output, policy
         self._connect = connect or reopen
         self._relied_on = False  # the model has run a command in this session
+        self._told_loss = False  # the model was told that the daemon's session has ended, and has run nothing since
         self._turns: Turns | None = None  # the queue of calls in the current loop: models make several at once
         self._alarm: asyncio.TimerHandle | None = None  # goes off at the deadline while no call waits
         # Ends the handed-back command at the deadline; the next call takes its result.
@@ -567,15 +570,18 @@ class Toolbox:
             turns.give_up()
             raise
         # In a daemon the call queues behind other clients, too. If it has not begun by then, it never does.
-        before = TURN_WITHIN.get()
+        before = TURN_WITHIN.get(), UNLESS_LOST.get()
         TURN_WITHIN.set(max(until - self._first_wait - time.monotonic(), 0.001))
+        UNLESS_LOST.set(not self._told_loss)
         try:
             yield until
         except ShellSessionError as error:
             self._reword(error)
             raise
         finally:
-            TURN_WITHIN.set(before)  # not reset(): after its loop was closed, this may be collected in another context
+            # Not reset(): after its loop was closed, this may be collected in another context.
+            TURN_WITHIN.set(before[0])
+            UNLESS_LOST.set(before[1])
             turns.give_up()
             if self._turns is turns and not turns.loop.is_closed():
                 self._set_alarm(turns.loop)  # also after an error of this call: an earlier command may still run
@@ -583,6 +589,7 @@ class Toolbox:
     def _reword(self, error: ShellSessionError) -> None:
         """Raise the library's error in words for the model, which knows only this toolbox's verbs, without secrets."""
         text = str(error)
+        self._told_loss = self._told_loss or isinstance(error, DaemonUnavailable | OutcomeUnknown | SessionClosed)
         if isinstance(error, SessionClosed):
             self._relied_on = False  # this error says what is lost
             new = _FRESH if self._connect else _NO_OTHER
@@ -610,7 +617,7 @@ class Toolbox:
             result = await run()
         else:
             result = await in_turn(self._session, run, until - self._first_wait, self._tick)
-        self._deadline, self._relied_on = time.monotonic() - result.duration + seconds, True
+        self._deadline, self._relied_on, self._told_loss = time.monotonic() - result.duration + seconds, True, False
         return result
 
     async def _follow(

@@ -54,8 +54,9 @@ def test_run_starts_a_daemon_and_stop_leaves_nothing(tmp_path: Path) -> None:
     assert not os.path.exists(socket)
     assert not is_alive(int(first.stdout))
     wait_until(lambda: mentioning(socket) == [], "the end of all its processes")
-    (log,) = (tmp_path / "state" / "shellsession").iterdir()
-    assert re.fullmatch(r"audit-[0-9a-f]{8}\.jsonl", log.name)
+    log, records = sorted(one.name for one in (tmp_path / "state" / "shellsession").iterdir())
+    assert re.fullmatch(r"audit-[0-9a-f]{8}\.jsonl", log)
+    assert re.fullmatch(r"state-[0-9a-f]{8}\.db", records)
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ def test_the_log_shows_who_ran_what(daemon: Daemon, agent: str) -> None:
     log = ["log", "--audit", str(daemon.audit), "-s", agent]
     wait_until(lambda: cli("", *log).stdout.count(b"\n") == 6, "the last line")  # it may come after the answer
     titles, *rows = cli("", *log).stdout.decode().splitlines()
-    assert titles.split() == ["ENDED", "AGENT", "STATUS", "TOOK", "COMMAND"]
-    told = [row[20:].removeprefix("  " + agent) for row in rows]
+    assert titles.split() == ["ENDED", "AGENT", "ID", "STATUS", "TOOK", "COMMAND"]
+    told = [re.sub(r"^ +c\d+", "", row[20:].removeprefix("  " + agent)) for row in rows]
     assert [re.sub(r" +\d+\.\ds +", "|", row).strip() for row in told] == [
         r"1|echo 1\n(exit 1)",
         r"2|echo 2\n(exit 2)",
@@ -35,6 +35,7 @@ def test_the_log_shows_who_ran_what(daemon: Daemon, agent: str) -> None:
     ]
     assert cli("", *log, "-n", "2").stdout.decode().splitlines()[1:] == rows[-2:]
     assert cli("", *log, "-n", "0").stdout.decode().splitlines()[1:] == rows
+    assert cli("", "history", *log[1:3], agent).stdout.decode().splitlines()[1:] == rows
     last = json.loads(cli("", *log, "-n", "1", "--json").stdout)
     assert (last["agent"], last["command"], last["outcome"]) == (agent, "exit 9", "shell_exited")
     nobody = cli("", *log[:-1], "nosuch")
@@ -49,7 +50,8 @@ def test_the_log_shows_what_a_policy_refused(daemon: Daemon) -> None:
     cli(daemon.socket, "run", "-s", agent, "--", "true")
     log = ["log", "--audit", str(daemon.audit), "-s", agent]
     refused, _ = wait_until(lambda: daemon.logged(agent)[1:] and daemon.logged(agent), "the log")
-    assert {name: refused[name] for name in refused.keys() - {"time"}} == {
+    assert {name: refused[name] for name in refused.keys() - {"time", "client"}} == {
+        "id": "",
         "agent": agent,
         "command": "curl ***",
         "outcome": "refused",
@@ -73,7 +75,7 @@ def test_a_log_of_any_duration_is_shown(tmp_path: Path, duration: str) -> None:
     done = cli("", "log", "--audit", str(tmp_path / "log"))
     assert (done.returncode, done.stderr) == (0, b"")
     shown = "1.0s" if duration == "true" else "-"
-    assert done.stdout.decode().splitlines()[1].split() == ["-Z", "a", "-", shown, "c"]
+    assert done.stdout.decode().splitlines()[1].split() == ["-Z", "a", "-", "-", shown, "c"]
 
 
 @pytest.mark.parametrize("name", ["missing", ".", "fifo"])

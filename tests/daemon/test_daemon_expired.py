@@ -39,7 +39,7 @@ def test_run_stays_in_the_sandbox_and_says_that_the_state_is_lost(daemon: Daemon
         said = f"touch {tmp_path}/outside; [[ -w / ]] || echo confined; echo ${{API_KEY-none}}"
         done = cli(daemon.socket, "run", "-s", "cli", "--", said, cwd=str(project), env={"API_KEY": "secret"})
         assert done.stdout == b"confined\nnone\n"
-        assert done.stderr.decode().endswith(f"shellsession: {LOST}\n")
+        assert done.stderr.decode().endswith(f"shellsession: {LOST}; it starts in {project}\n")
         assert not (tmp_path / "outside").exists()
     await_end(daemon, "cli")
     done = cli(daemon.socket, "run", "-s", "cli", "git push", cwd=str(project))
@@ -70,7 +70,7 @@ def test_a_client_gets_a_session_that_is_confined_as_before(daemon: Daemon, tmp_
         assert session.policy == NO_LS
         assert session.redact is not False
         result = session.run("[[ -w / ]]")
-        assert (result.ok, result.reason) == (False, LOST)
+        assert (result.ok, result.reason) == (False, f"{LOST}; it starts in /")
         with pytest.raises(PolicyRefused):
             session.run("ls")
 

@@ -23,6 +23,7 @@ from system import PATIENCE, stat_fields, wait_until
 from shellsession import AsyncAgents, RemoteSession, SessionBusy
 from shellsession.daemon.protocol.messages import from_part
 from shellsession.daemon.protocol.wire import PROTOCOL, Decoder, Message, encode
+from shellsession.daemon.server.audit import BEGAN
 from shellsession.daemon.server.connection import Connection
 from shellsession.daemon.server.server import Server
 
@@ -53,6 +54,10 @@ class Daemon:
         return self.process.wait(PATIENCE)
 
     def logged(self, agent: str) -> list[dict[str, Any]]:
+        """The lines of the audit log about how that agent's commands ended."""
+        return [line for line in self.lines(agent) if line["outcome"] != BEGAN]
+
+    def lines(self, agent: str) -> list[dict[str, Any]]:
         """The lines of the audit log about that agent."""
         text = self.audit.read_text(encoding="ascii") if self.audit.exists() else ""
         lines = map(json.loads, text[: text.rfind("\n") + 1].splitlines())  # the last one may be incomplete

@@ -32,7 +32,7 @@ raise SystemExit(shellsession.__main__.main())
 """
 _MODULES: Final = {
     "serve": "shellsession.cli.serve, shellsession.daemon.server.service, shellsession.daemon.server.log,"
-    " shellsession.engine.verbs.expect",
+    " shellsession.engine.verbs.expect, sqlite3",
     "run": "shellsession.cli.run, shellsession.daemon.client.session, encodings.ascii",
 }
 

@@ -14,7 +14,7 @@ _shellsession() {
     kept=${word%"${word##*[$COMP_WORDBREAKS]}"} option=
     if [[ $word == --*=* ]]; then before=${word%%=*} option=${word%%=*}= word=${word#*=}; fi
     case "$verb $before" in
-    "$verb ${words[0]}") choices='run ls send wait interrupt jobs output restart kill attach log status doctor serve bridge stop mcp agent completion' ;;
+    "$verb ${words[0]}") choices='run ls send wait interrupt jobs output restart kill attach forget log history status doctor serve bridge stop mcp agent completion' ;;
     'run -s' | 'run --session') choices='AGENTS' ;;
     'run --timeout' | 'run --patience' | 'run --idle-timeout' | 'run -C' | 'run --env' | 'run --socket' | 'run --via' | 'run --cwd' | 'run --write' | 'run --hide' | 'run --memory' | 'run --cpu' | 'run --pass-env' | 'run --deny' | 'run --allow' | 'run --redirect' | 'run --max-chars') choices='' ;;
     'run --on-timeout') choices='interrupt kill yield' ;;
@@ -39,9 +39,13 @@ _shellsession() {
     'attach --others') choices='wait refuse' ;;
     'attach --socket') choices='' ;;
     'attach '*) if [[ $word == -* ]]; then choices='-h --help --read-only --others --socket'; else choices='AGENTS'; fi ;;
+    'forget --socket') choices='' ;;
+    'forget '*) if [[ $word == -* ]]; then choices='-h --help --all --socket'; else choices='AGENTS'; fi ;;
     'log -s' | 'log --session') choices='AGENTS' ;;
     'log -n' | 'log --socket' | 'log --audit') choices='' ;;
     'log '*) if [[ $word == -* ]]; then choices='-h --help -s --session -n --socket --audit --json'; else choices=''; fi ;;
+    'history -n' | 'history --socket' | 'history --audit') choices='' ;;
+    'history '*) if [[ $word == -* ]]; then choices='-h --help -n --socket --audit --json'; else choices='AGENTS'; fi ;;
     'status --socket') choices='' ;;
     'status '*) if [[ $word == -* ]]; then choices='-h --help --json --socket'; else choices=''; fi ;;
     'doctor '*) if [[ $word == -* ]]; then choices='-h --help --json'; else choices=''; fi ;;

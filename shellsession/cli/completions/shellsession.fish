@@ -45,7 +45,7 @@ function _shtab_shellsession_using
   test "$_shtab_shellsession_cmdpath" = "$argv"
 end
 
-set -g _shtab_shellsession_commands run ls send wait interrupt jobs output restart kill attach log status doctor serve bridge stop mcp agent completion
+set -g _shtab_shellsession_commands run ls send wait interrupt jobs output restart kill attach forget log history status doctor serve bridge stop mcp agent completion
 set -g _shtab_shellsession_opts_with_value --allow --audit --bytes --cpu --cwd --deny --env --grep --hide --idle-timeout --idle-ttl --keys --lease --lines --log-file --log-level --max-chars --max-sessions --memory --model --on-timeout --others --pass-env --patience --redirect --session --socket --stream --timeout --until --via --write -C -n -s
 
 complete -c shellsession -e
@@ -155,6 +155,11 @@ complete -c shellsession -n '_shtab_shellsession_using attach' -l read-only -d '
 complete -c shellsession -n '_shtab_shellsession_using attach' -l others -xka "wait refuse" -d 'the agent'"'"'s own calls wait until you leave'
 complete -c shellsession -n '_shtab_shellsession_using attach' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
 complete -c shellsession -n '_shtab_shellsession_using attach; and test $_shtab_shellsession_npos -eq 0' -ka "(shellsession ls --names 2>/dev/null)" -d 'whose session'
+complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a forget -d 'delete what is recorded of agents without a session'
+complete -c shellsession -n '_shtab_shellsession_using forget' -s h -l help -d 'show this help message and exit'
+complete -c shellsession -n '_shtab_shellsession_using forget' -l all -d 'the records of all agents without a session'
+complete -c shellsession -n '_shtab_shellsession_using forget' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
+complete -c shellsession -n '_shtab_shellsession_using forget; and test $_shtab_shellsession_npos -ge 0' -ka "(shellsession ls --names 2>/dev/null)" -d 'whose records'
 complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a log -d 'show who ran what, and how it ended'
 complete -c shellsession -n '_shtab_shellsession_using log' -s h -l help -d 'show this help message and exit'
 complete -c shellsession -n '_shtab_shellsession_using log' -s s -l session -xka "(shellsession ls --names 2>/dev/null)" -d 'only the commands of this agent'
@@ -162,6 +167,13 @@ complete -c shellsession -n '_shtab_shellsession_using log' -s n -x -d 'the last
 complete -c shellsession -n '_shtab_shellsession_using log' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
 complete -c shellsession -n '_shtab_shellsession_using log' -l audit -xka "(__fish_complete_path (commandline -ct))" -d 'the log'
 complete -c shellsession -n '_shtab_shellsession_using log' -l json -d 'print the lines as they were recorded'
+complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a history -d 'list the commands of one agent'
+complete -c shellsession -n '_shtab_shellsession_using history' -s h -l help -d 'show this help message and exit'
+complete -c shellsession -n '_shtab_shellsession_using history' -s n -x -d 'the last N'
+complete -c shellsession -n '_shtab_shellsession_using history' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
+complete -c shellsession -n '_shtab_shellsession_using history' -l audit -xka "(__fish_complete_path (commandline -ct))" -d 'the log'
+complete -c shellsession -n '_shtab_shellsession_using history' -l json -d 'print the lines as they were recorded'
+complete -c shellsession -n '_shtab_shellsession_using history; and test $_shtab_shellsession_npos -eq 0' -ka "(shellsession ls --names 2>/dev/null)" -d 'whose commands'
 complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a status -d 'show the state of the daemon'
 complete -c shellsession -n '_shtab_shellsession_using status' -s h -l help -d 'show this help message and exit'
 complete -c shellsession -n '_shtab_shellsession_using status' -l json -d 'print a JSON object'

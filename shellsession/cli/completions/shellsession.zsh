@@ -9,6 +9,8 @@ _shtab_shellsession_commands() {
     bridge:'connect a client elsewhere to the daemon here (see --via)'
     completion:'print a script for completion in bash, zsh or fish'
     doctor:'check this machine, and say how to fix what is missing'
+    forget:'delete what is recorded of agents without a session'
+    history:'list the commands of one agent'
     interrupt:'end the running command, keep the session'
     jobs:'list what earlier commands left running'
     kill:'close sessions, and end everything that runs in them'
@@ -79,6 +81,28 @@ _shtab_shellsession_doctor_options=(
 
 # guard to ensure default positional specs are added only once per session
 _shtab_shellsession_doctor_defaults_added=0
+
+_shtab_shellsession_forget_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--all[the records of all agents without a session]"
+  "--socket[the daemon\'s socket]:PATH:_files"
+  "*:whose records:_shellsession_agents"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_shellsession_forget_defaults_added=0
+
+_shtab_shellsession_history_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "-n[the last N]:N:"
+  "--socket[the daemon\'s socket]:PATH:_files"
+  "--audit[the log]:PATH:_files"
+  "--json[print the lines as they were recorded]"
+  ":whose commands:_shellsession_agents"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_shellsession_history_defaults_added=0
 
 _shtab_shellsession_interrupt_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
@@ -339,6 +363,8 @@ _shtab_shellsession() {
         bridge) _arguments -C -s -S $_shtab_shellsession_bridge_options ;;
         completion) _arguments -C -s -S $_shtab_shellsession_completion_options ;;
         doctor) _arguments -C -s -S $_shtab_shellsession_doctor_options ;;
+        forget) _arguments -C -s -S $_shtab_shellsession_forget_options ;;
+        history) _arguments -C -s -S $_shtab_shellsession_history_options ;;
         interrupt) _arguments -C -s -S $_shtab_shellsession_interrupt_options ;;
         jobs) _arguments -C -s -S $_shtab_shellsession_jobs_options ;;
         kill) _arguments -C -s -S $_shtab_shellsession_kill_options ;;

@@ -16,7 +16,7 @@ from ...engine.kernel import proc
 from ...errors import DaemonUnavailable, InvalidRequest, ShellSessionError
 from ...redact import Redact, redact_from
 from ...signatures import AnyJob
-from ..protocol.endpoint import PATIENCE, socket_path
+from ..protocol.endpoint import PATIENCE, is_usual, reach, socket_path
 from ..protocol.messages import field, from_part, to_error
 from ..protocol.wire import Message, encode
 from .exchange import Backend
@@ -62,6 +62,29 @@ def agents(socket: Place = None) -> list[dict[str, Any]]:
 def stats(socket: Place = None) -> dict[str, Any]:
     """The daemon's version, pid, uptime, counters, and the path of its audit log. Raises DaemonUnavailable."""
     return dict(field(_ask(socket, "stats").header, "value", dict))
+
+
+def forget(agent: str | None, socket: Place = None) -> int:
+    """Delete the records of one agent that has no session, or (None) of all. Returns how many. Raises InvalidRequest.
+
+    Without a daemon, they are deleted from the database itself.
+    """
+    try:
+        return int(field(_ask(socket, "forget", of=agent).header, "value", int))
+    except DaemonUnavailable:
+        path = socket_path(socket)  # type: ignore[arg-type]
+        if (other := reach(path)) is not None:
+            other.close()
+            raise
+    from ...store import Store  # slow to import, and rarely needed
+
+    store = Store("" if is_usual(path) else path)
+    try:
+        if store.fault:
+            raise DaemonUnavailable(f"state {store.path}: {store.fault}")
+        return sum(store.forget(one) for one in store.agents() if agent in (None, one))
+    finally:
+        store.close()
 
 
 def renew(socket: Place = None, at: float | None = None) -> None:

@@ -30,26 +30,20 @@ def aconnect(
     socket: str | os.PathLike[str] | None = None,
     start: bool = True,
     *,
+    create: bool = True,
     via: Sequence[str] | None = None,
     remote: str | None = None,
     **options: Unpack[SessionOptions],
 ) -> Connecting:
     """As ``connect``, for asyncio: ``async with aconnect("a1") as session``, or ``session = await aconnect("a1")``."""
     refuse_unknown("aconnect", options, CONNECT_OPTIONS)
-    return Connecting(_connected(agent, socket, start, options, via, remote))
 
+    async def connected() -> AsyncRemoteSession:
+        session = AsyncRemoteSession._of(agent, socket, start, options, via=via, remote=remote, create=create)
+        await session.connect()
+        return session
 
-async def _connected(
-    agent: str,
-    socket: str | os.PathLike[str] | None,
-    start: bool,
-    options: SessionOptions,
-    via: Sequence[str] | None,
-    remote: str | None,
-) -> AsyncRemoteSession:
-    session = AsyncRemoteSession._of(agent, socket, start, options, via=via, remote=remote)
-    await session.connect()
-    return session
+    return Connecting(connected())
 
 
 class Connecting(Coroutine[Any, Any, "AsyncRemoteSession"]):

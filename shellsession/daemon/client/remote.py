@@ -169,11 +169,13 @@ def check_elsewhere(options: SessionOptions) -> None:
 
 
 # The options of ``connect`` and ``aconnect``.
-CONNECT_OPTIONS: Final = ("socket", "start", "via", "remote", *SessionOptions.__annotations__)
+CONNECT_OPTIONS: Final = ("socket", "start", "create", "via", "remote", *SessionOptions.__annotations__)
 
 # A request of ``run``, and the callback for its output.
 PreparedRun = tuple[Message, OnOutput | None]
 
+# True while the commands of this task are refused (StateLost), once, if the agent's last session has ended.
+UNLESS_LOST: Final[ContextVar[bool]] = ContextVar("shellsession-unless-lost", default=False)
 # How many seconds a request of this task may wait in the queue behind other clients. After that it is dropped unrun.
 TURN_WITHIN: Final[ContextVar[float | None]] = ContextVar("shellsession-turn-within", default=None)
 
@@ -236,18 +238,22 @@ class Remote(AnySession[PreparedRun]):
         options: SessionOptions,
         via: Sequence[str] | None = None,
         remote: str | None = None,
+        create: bool = True,
     ) -> Self:
         """The session for the arguments of ``connect``, not opened yet.
 
         Opening it raises AlreadyOpen if the agent has a session that was opened with others of these options.
         """
         check_flag("start", start)
+        check_flag("create", create)
         transport = transport_of(socket, via, remote)
         if not transport.is_local:
             check_elsewhere(options)
         fields = opening(**options) if transport.is_local else opening(inherited={}, **options)
         if options:
             fields["exact"] = list(options)
+        if not create:
+            fields["create"] = False
         return cls(agent, transport, start, fields)
 
     def __repr__(self) -> str:
@@ -444,7 +450,7 @@ class Remote(AnySession[PreparedRun]):
         """The error to raise for the daemon's ``error``. Records what it means for the session."""
         if isinstance(error, DaemonUnavailable | OutcomeUnknown | ShellUnavailable):
             self._incarnation = ""  # the next request opens a session again
-        if isinstance(error, NoSuchAgent):
+        if isinstance(error, NoSuchAgent) and self._incarnation:  # else there was none to open (``create``)
             self._closed = True
             return SessionClosed(closed_meanwhile(self.agent))
         return error
@@ -483,6 +489,8 @@ class Remote(AnySession[PreparedRun]):
             if not self._transport.is_local:
                 check_elsewhere({"limits": fields["limits"]})
             fields["limits"] = limits_fields(fields["limits"])
+        if UNLESS_LOST.get():
+            fields["unless_lost"] = True
         if stdin is not ...:
             fields["stdin"] = "bytes" if data else "null" if stdin is None else "tty"
         flags = {"live": on_output is not None, "tell": self.on_wait is not None}

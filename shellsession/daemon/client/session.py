@@ -29,6 +29,7 @@ def connect(
     socket: str | os.PathLike[str] | None = None,
     start: bool = True,
     *,
+    create: bool = True,
     via: Sequence[str] | None = None,
     remote: str | None = None,
     **options: Unpack[SessionOptions],
@@ -41,14 +42,19 @@ def connect(
     ``extra_env``, ``limits``, ``sandbox``, ``policy`` or ``redact`` than that of the session raises AlreadyOpen.
     ``timeout`` always applies to this client's own calls.
 
+    A session outlives its clients, but not the daemon, nor an idle hour. The agent's next session then starts in the
+    directory of the last one, unless ``cwd`` is named, and the ``reason`` of its first result says what is lost. With
+    ``create=False`` no session is made: if the last one has ended, this raises StateLost, and nothing runs.
+
     ``via``: the words of a program that leads to another machine, container or user, such as ``["ssh", "box"]``.
     `shellsession bridge` is appended to them; ``remote`` names another program than ``shellsession`` there. The session
     then starts with the directory, environment and umask of the login there.
 
-    Raises DaemonUnavailable, VersionMismatch, InvalidRequest, AlreadyOpen, TooManySessions.
+    Raises DaemonUnavailable, VersionMismatch, InvalidRequest, AlreadyOpen, TooManySessions; with ``create=False`` also
+    StateLost and NoSuchAgent.
     """
     refuse_unknown("connect", options, CONNECT_OPTIONS)
-    session = RemoteSession._of(agent, socket, start, options, via=via, remote=remote)
+    session = RemoteSession._of(agent, socket, start, options, via=via, remote=remote, create=create)
     session.connect()
     return session
 

@@ -46,6 +46,7 @@ _UNLESS_DEFAULT: Final[Mapping[str, tuple[tuple[type, ...], object]]] = {
     "matched": ((bool,), False),
     "stdout_omitted_lines": ((int,), 0),
     "stderr_omitted_lines": ((int,), 0),
+    "command": ((str,), ""),
 }
 _TRUE_BY_DEFAULT: Final = ("state_kept", "ran")
 

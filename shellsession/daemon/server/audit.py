@@ -1,4 +1,6 @@
-"""The audit log: which agent ran which command, when, and how it ended. One JSON object per line and command.
+"""The audit log: which agent ran which command, when, and how it ended. One JSON object per line.
+
+A command has a line for its end; one that takes longer has a line for its beginning, too (see ``journal``).
 
 The log has the size of the output, never the output. Secrets from the session's environment are masked. They are found
 by value (see ``policy.secrets``), so some are missed: only the log's owner can read it. A command never fails because
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 # The variable that names the log, and its value for none.
 VARIABLE: Final = "SHELLSESSION_AUDIT"
 OFF: Final = "off"
+# The outcome in the line of a command that has begun. Its end has another line with the same id.
+BEGAN: Final = "began"
 # Characters kept of a command: more than a person would read.
 KEPT: Final = 4096
 # O_NONBLOCK: a command may have replaced the log by a FIFO that nobody reads.
@@ -36,13 +40,19 @@ _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_NONBLOCK
 
 
 class Entry(NamedTuple):
-    """The data of one line. ``result``: how the command ended, or why the session's policy refused it."""
+    """The data of one line: a command that began, or that has ended.
+
+    ``result``: how it ended, or why the session's policy refused it; None if it has just begun. ``id``: see ``Result``.
+    ``client``: the process that asked for it, 0 if that is unknown.
+    """
 
     agent: str
     command: bytes
     secrets: Secrets
-    result: Result | str
+    result: Result | str | None
     when: float
+    id: str = ""
+    client: int = 0
 
 
 class Audit:
@@ -155,18 +165,25 @@ class Audit:
             logging.getLogger("shellsession.daemon").warning("%s", self.fault)
 
 
-def _line(agent: str, command: bytes, secrets: Secrets, result: Result | str, when: float) -> bytes:
+def _line(
+    agent: str, command: bytes, secrets: Secrets, result: Result | str | None, when: float, id: str, client: int
+) -> bytes:
     """The line of one command."""
     seconds, milliseconds = divmod(round(when * 1000), 1000)
     text = secrets.mask(command.decode("utf-8", "surrogateescape"), KEPT + 1)
     entry: dict[str, Any] = {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{milliseconds:03d}Z",
         "agent": agent,
+        "id": id,
+        "client": client,
         "command": text[:KEPT],
     }
     if len(text) > KEPT or len(command) > 2 * KEPT:
         entry["command_size"] = len(command)
-    entry |= _refusal(secrets.mask(result, KEPT)) if isinstance(result, str) else _ending(result)
+    if result is None:
+        entry["outcome"] = BEGAN
+    else:
+        entry |= _refusal(secrets.mask(result, KEPT)) if isinstance(result, str) else _ending(result)
     return json.dumps(entry).encode("ascii") + b"\n"
 
 

@@ -1,29 +1,46 @@
 """Collects the audit log's lines, and writes several together.
 
-A line is written about ``LATEST`` seconds after its command's end, or sooner, and at the daemon's end all lines are.
+A line is written about ``LATEST`` seconds after its command's end, or sooner, and at the daemon's end all lines are. A
+command that still runs ``LATEST`` seconds after it began gets a line for that, and its ``note_running`` is called. So
+a daemon that is killed leaves a trace of what ran, and a short command costs one line.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from typing import Final
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from ...models import Result
 from ...policy.secrets import Secrets
-from .audit import Audit, Entry
+from .audit import KEPT, Audit, Entry
 
 # Seconds. A line that is written alone costs 60 us, a fifth of the time of a short command over the daemon.
 LATEST: Final = 0.02
 _ENTRIES_MAX: Final = 256
 
 
+class Begun(NamedTuple):
+    """A command that runs. ``id``: returns its id. ``note_running``: gets its text, without secrets."""
+
+    command: bytes
+    secrets: Secrets
+    when: float
+    client: int
+    id: Callable[[], str]
+    note_running: Callable[[str], object]
+
+
 class Journal:
-    """Collects entries for ``audit``, on the running loop. Does nothing without an audit log."""
+    """Collects entries for ``audit``, on the running loop. Without an audit log it only calls ``note_running``."""
 
     def __init__(self, audit: Audit | None) -> None:
         self._audit = audit
         self._entries: list[Entry] = []
+        self._running: dict[str, Begun] = {}  # by agent
+        self._unwritten: set[str] = set()  # the agents of those whose beginning is not written yet
+        self._is_due = False  # ``write`` will be called
 
     @property
     def path(self) -> str:
@@ -35,18 +52,44 @@ class Journal:
         """Why the last lines could not be written; "" if they were."""
         return "" if self._audit is None else self._audit.fault
 
-    def note(self, agent: str, command: bytes, secrets: Secrets, result: Result | str) -> None:
+    def begin(self, agent: str, begun: Begun) -> None:
+        """Note that a command of the agent begins."""
+        self._running[agent] = begun
+        self._unwritten.add(agent)
+        self._schedule()
+
+    def end(self, agent: str) -> int:
+        """Note that the agent's command does not run any more. Returns the client that asked for it, or 0."""
+        self._unwritten.discard(agent)
+        begun = self._running.pop(agent, None)
+        return 0 if begun is None else begun.client
+
+    def note(self, agent: str, command: bytes, secrets: Secrets, result: Result | str, client: int) -> None:
         """Add the entry of a command that has ended, or was refused."""
         if self._audit is None:
             return
-        self._entries.append(Entry(agent, command, secrets, result, time.time()))
-        if len(self._entries) == 1:
-            asyncio.get_running_loop().call_later(LATEST, self.write)
-        elif len(self._entries) == _ENTRIES_MAX:
+        id = "" if isinstance(result, str) else result.id
+        self._entries.append(Entry(agent, command, secrets, result, time.time(), id, client))
+        if len(self._entries) >= _ENTRIES_MAX:
             self.write()
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_later(LATEST, self._write_due)
+
+    def _write_due(self) -> None:
+        self._is_due = False
+        self.write()
 
     def write(self) -> None:
-        """Write the collected entries."""
+        """Write the collected entries, and those of the commands that run."""
         entries, self._entries = self._entries, []
+        agents, self._unwritten = self._unwritten, set()
+        for agent in agents:
+            one = self._running[agent]
+            entries.append(Entry(agent, one.command, one.secrets, None, one.when, one.id(), one.client))
+            one.note_running(one.secrets.mask(one.command.decode("utf-8", "replace"), KEPT)[:KEPT])
         if self._audit is not None and entries:
             self._audit.record_all(entries)

@@ -6,6 +6,7 @@ checked here: the session itself checks the values.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_type_hints
 
@@ -86,14 +87,31 @@ class SandboxFields(BaseModel):
         return Sandbox(**dict(self))
 
 
-class Open(OfAgent):
+class RulesFields(BaseModel):
+    """The rules of an agent as a client names them, and as its record keeps them."""
+
+    model_config = _STRICT
+
+    sandbox: SandboxFields | None = None
+    policy: dict[str, Any] | None = None  # as ``Policy.to_dict`` makes it; ``Policy.from_dict`` checks it
+    redact: bool | list[str | list[str | int]] = False  # as ``redact_data`` makes it
+
+    def recorded(self, before: str) -> str:
+        """The rules of a record: those of ``before``, and in their place those that are named here."""
+        fields = self.model_dump(include=set(RulesFields.model_fields))
+        named = {name: value for name, value in fields.items() if value not in (None, False)}
+        return json.dumps({**json.loads(before or "{}"), **named}) if named else before
+
+
+class Open(OfAgent, RulesFields):
     """Open the agent's session if there is none. An existing one stays as it is.
 
     It must have the sandbox, the policy and the redaction that are requested, and the options whose names are in
     ``exact``. Else the request is refused (AlreadyOpen).
 
     ``env``: the client's own environment, or the one that replaces it (then ``inherited`` is False). ``cwd_named``: the
-    caller named ``cwd``; otherwise it is the client's own directory.
+    caller named ``cwd``; otherwise it is the client's own directory. Without ``create`` only an open session is used;
+    otherwise StateLost or NoSuchAgent is raised.
     """
 
     verb: Literal["open"]
@@ -115,10 +133,8 @@ class Open(OfAgent):
     shutdown: list[str] = []
     size: Annotated[list[int], Field(min_length=2, max_length=2)] = [200, 50]
     bash: str = "bash"
-    sandbox: SandboxFields | None = None
-    policy: dict[str, Any] | None = None  # as ``Policy.to_dict`` makes it; ``Policy.from_dict`` checks it
-    redact: bool | list[str | list[str | int]] = False  # as ``redact_data`` makes it
     cwd_named: bool = False
+    create: bool = True
     exact: list[str] = []
 
     def with_defaults(self, defaults: Mapping[str, Any]) -> Open:
@@ -152,6 +168,7 @@ class Run(OfAgent):
     ``stdin="null"`` is /dev/null.
 
     ``live``: send output as events as well. ``tell``: after a second in the queue, send the reason as an event.
+    ``unless_lost``: raise StateLost, once, if the agent's last session has ended with its state.
     """
 
     verb: Literal["run"]
@@ -160,6 +177,7 @@ class Run(OfAgent):
     patience: float | None = None
     live: bool = False
     tell: bool = False
+    unless_lost: bool = False
 
     def given(self, data: bytes | None) -> RunOptions:
         """The options that were sent, as ``run`` takes them. ``data``: the part with the input."""
@@ -359,10 +377,28 @@ class Renew(Request):
     at: float | None = None
 
 
+class Forget(Request):
+    """Forget the record and the rules of the agent ``of`` that has no session, or of all of them. Replies how many."""
+
+    verb: Literal["forget"]
+    of: str | None = None
+
+
 class Shutdown(Request):
     """End the daemon."""
 
     verb: Literal["shutdown"]
+
+
+def recorded_rules(agent: str, rules: str) -> RulesFields:
+    """The rules of an agent's record. Raises InvalidRequest for those of another version: they must not be dropped."""
+    try:
+        return RulesFields.model_validate_json(rules)
+    except ValidationError:
+        raise InvalidRequest(
+            f"the rules that agent {agent!r} had under an earlier daemon cannot be read by this version:"
+            " `shellsession forget` drops them; name them again then"
+        ) from None
 
 
 def _kinds(root: type[Request]) -> Iterator[type[Request]]:

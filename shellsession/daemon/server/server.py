@@ -35,6 +35,7 @@ from ...errors import (
 )
 from ...models import VERSION
 from ...redact import redact_data
+from ...store import Store
 from ..protocol.messages import from_error, from_result, to_part
 from ..protocol.wire import PROTOCOL, Message, encode
 from . import requests
@@ -80,9 +81,13 @@ class Server:
     """Serves the connections of all clients, until it is stopped."""
 
     def __init__(
-        self, agents: AsyncAgents, audit: Audit | None = None, defaults: Mapping[str, Any] | None = None
+        self,
+        agents: AsyncAgents,
+        audit: Audit | None = None,
+        defaults: Mapping[str, Any] | None = None,
+        store: Store | None = None,
     ) -> None:
-        self.agents = agents
+        self.agents, self._store = agents, store or Store(path="")
         self.incarnation = secrets.token_hex(8)
         self._namespaces = namespaces()
         self._secret = secrets.token_bytes(32)
@@ -96,7 +101,7 @@ class Server:
         self._no_clients = asyncio.Event()  # set while no client is connected
         self._no_clients.set()
         self._served: dict[str, Listener] = {}  # by the id of the request
-        self.sessions = Sessions(agents, self._journal, defaults)
+        self.sessions = Sessions(agents, self._journal, self._store, defaults)
         self.lease: Lease | None = None  # none: the daemon lives until it is stopped
         self.lease_is_over = False
         self._started = time.monotonic()
@@ -290,6 +295,9 @@ class Server:
             "serving": len(self._served),
             "audit": self._journal.path,
             "audit_fault": self._journal.fault,
+            "state": self._store.path,
+            "state_size": self._store.size,
+            "state_fault": self._store.fault,
             "lease": None if self.lease is None else {"seconds": self.lease.seconds, "left": self.lease.left},
         }
 
@@ -405,6 +413,10 @@ async def _renew(server: Server, incoming: Incoming) -> Answer:
     return Answer({"value": None})
 
 
+async def _forget(server: Server, incoming: Incoming) -> Answer:
+    return Answer({"value": server.sessions.forget_ended(incoming.request.of)})
+
+
 async def _shutdown(server: Server, _: Incoming) -> Answer:
     server.stop()
     return Answer({"value": None})
@@ -416,5 +428,6 @@ _OF_DAEMON: dict[type, Callable[[Server, Incoming], Awaitable[Answer]]] = {
     requests.List: _list,
     requests.Stats: _stats,
     requests.Renew: _renew,
+    requests.Forget: _forget,
     requests.Shutdown: _shutdown,
 }

@@ -25,8 +25,9 @@ from ...engine.io.directories import homes
 from ...engine.kernel.proc import FULL, SPARE
 from ...errors import DaemonUnavailable, LimitReached
 from ...search import limit_searches
+from ...store import Store
 from ..protocol.directory_lock import locked
-from ..protocol.endpoint import confined_marker, reach
+from ..protocol.endpoint import confined_marker, is_usual, reach
 from ..protocol.messages import from_error
 from ..protocol.wire import encode
 from .audit import Audit
@@ -285,21 +286,23 @@ def run(settings: Settings, listening: ListeningSocket) -> None:
     """Serve clients until a signal or a client ends the daemon."""
     raise_descriptors()
     audit = Audit(settings.audit) if settings.audit else None
+    store = Store("" if is_usual(settings.socket) else settings.socket)
     was_ended = False
     try:
-        asyncio.run(_serve(settings, listening, audit))
+        asyncio.run(_serve(settings, listening, audit, store))
         was_ended = True
     finally:
+        store.close()  # before a new daemon can read it
         listening.close(was_ended)
         if audit is not None:
             audit.close()
 
 
-async def _serve(settings: Settings, listening: ListeningSocket, audit: Audit | None) -> None:
+async def _serve(settings: Settings, listening: ListeningSocket, audit: Audit | None, store: Store) -> None:
     """The life of the daemon, from the first client to the end of all sessions."""
     loop = asyncio.get_running_loop()
     agents = AsyncAgents(settings.max_sessions, settings.idle_ttl)
-    server = Server(agents, audit, settings.defaults)
+    server = Server(agents, audit, settings.defaults, store)
     for number in _END_SIGNALS:  # not loop.add_signal_handler: asyncio resets it at the end, and a signal would kill us
         signal.signal(number, lambda *_: loop.call_soon_threadsafe(server.stop))
     limit_searches()

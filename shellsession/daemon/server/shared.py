@@ -14,17 +14,16 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ...agents import AsyncAgents
+from ...agents import EXPIRED, AsyncAgents
 from ...async_session import AsyncSession
 from ...engine.bash.spawn import for_agent
 from ...engine.io.output import without_output
 from ...engine.io.streams import FULL_PAUSE
 from ...engine.io.threads import drive
 from ...engine.verbs.delivery import Delivery, together
-from ...engine.verbs.results import result as ended_with_shell
+from ...engine.verbs.results import result as ended_with_shell, unread_ending, with_reason
 from ...errors import (
     CLOSED,
     ENDED,
@@ -39,27 +38,34 @@ from ...errors import (
     SessionBusy,
     SessionClosed,
     ShellSessionError,
+    StateLost,
 )
 from ...models import TTY, Result, Stream
 from ...options import SAFETY, SessionOptions, rules_named
 from ...policy.secrets import Secrets
 from ...redact import redact_from
 from ...search import TOO_SLOW, SearchTooSlow, limited
+from ...store import Record
 from ..protocol.wire import encode
 from . import requests
 from .connection import Listener
 from .deliveries import Deliveries, end_of
-from .journal import Journal
+from .journal import Begun, Journal
 
 if TYPE_CHECKING:
     from ...engine.verbs.call import Call, SessionJob
     from ...engine.verbs.engine import Engine
     from ...options import Options
     from ...policy.rules import Policy
+    from ...store import Store
     from .connection import Connection
 
 # The running command, as a waiting client sees it, is cut to this many characters.
 _SHOWN: Final = 200
+# How many agents are remembered whose sessions have ended.
+_ENDED_MAX: Final = 10_000
+# In the reason of the first result of an agent whose last session ended with an earlier daemon.
+_ENDED_WITH_DAEMON: Final = "this is a new session: the last one ended with its daemon, and its state is lost"
 # A new watcher gets this many bytes of the earlier output.
 _TAIL: Final = 2000
 
@@ -70,8 +76,10 @@ class Sessions:
     ``defaults``: fields of ``requests.Open`` for new sessions, where the client names none.
     """
 
-    def __init__(self, agents: AsyncAgents, journal: Journal, defaults: Mapping[str, Any] | None = None) -> None:
-        self._agents, self._journal, self._defaults = agents, journal, defaults or {}
+    def __init__(
+        self, agents: AsyncAgents, journal: Journal, store: Store, defaults: Mapping[str, Any] | None = None
+    ) -> None:
+        self._agents, self._journal, self._store, self._defaults = agents, journal, store, defaults or {}
         self._shared: dict[str, SharedSession] = {}
         self._opened = 0  # how many sessions so far
         # Of agents whose session has ended: the jobs that live on, and how many jobs there were.
@@ -93,13 +101,14 @@ class Sessions:
     def of(self, agent: str, number: int | None = None) -> SharedSession:
         """The agent's session; with a number, only that one. Raises NoSuchAgent."""
         if (shared := self.find(agent)) is None or number not in (None, shared.number):
-            raise NoSuchAgent(
-                f"agent {agent!r} has no session here: it was closed, was idle for too long, or never opened"
-            )
+            raise NoSuchAgent(_no_session(agent))
         return shared
 
     def open(self, request: requests.Open) -> bool:
-        """Open the agent's session if it has none. True if this one is new."""
+        """Open the agent's session if it has none. True if this one is new.
+
+        A new session starts in the directory of the last one, if that has ended and the request names none.
+        """
         if (shared := self.find(request.agent)) is not None:
             _check_same(request, shared.engine.options)
             shared.engine.idle_since = time.monotonic()  # else it could be closed as idle before the next request
@@ -107,8 +116,18 @@ class Sessions:
         for closed in [one for one in self if one.session.closed]:  # they were idle for too long
             self.dismiss(closed)
         asked = _safety_of(request)
+        before = self._store.get(request.agent) or Record()
+        if not request.create:
+            raise StateLost(_loss(before)) if before.cwd else NoSuchAgent(_no_session(request.agent))
+        if before.rules and not self._agents._registry.safety(request.agent):  # an earlier daemon had the session
+            recorded = requests.recorded_rules(request.agent, before.rules)
+            self._agents._registry.keep_safety(request.agent, _safety_of(recorded))
+        if (rules := request.recorded(before.rules)) != before.rules:
+            self._store.put(request.agent, before._replace(rules=rules))
         if self._defaults:
             request = request.with_defaults(self._defaults)
+        if before.cwd and not request.cwd_named and os.access(before.cwd, os.X_OK) and os.path.isdir(before.cwd):
+            request = request.model_copy(update={"cwd": before.cwd})
         # Kept also if the session cannot be opened now.
         kept = self._agents._registry.keep_safety(request.agent, asked)
         wanted: SessionOptions = {**_safety_of(request), **kept}
@@ -135,13 +154,15 @@ class Sessions:
         known = Secrets({**request.env, **(request.extra_env or {})}, named=named, redact=redact)
         audience = self._audiences.pop(request.agent, None) or Audience(request.agent)
         self._opened += 1
-        shared = SharedSession(request.agent, self._opened, session, known, self._journal, audience)
-        shared.with_loss = partial(self._agents._with_loss, request.agent)
+        shared = SharedSession(request.agent, self._opened, session, known, self._journal, self._store, audience)
+        if before.cwd:
+            was = "" if before.cwd == request.cwd else f", and the last one was in {before.cwd}"
+            shared.lost = f"{_loss(before)}; it starts in {request.cwd}{was}"
         self._shared[request.agent] = shared
         return True
 
-    def forget_safety(self, agent: str, number: int | None = None) -> bool:
-        """Forget the sandbox, the policy and the redaction of an agent that is closed.
+    def forget(self, agent: str, number: int | None = None) -> bool:
+        """Forget the record, the sandbox, the policy and the redaction of an agent that is closed.
 
         True if that was all that there was of it: its session had ended, or could not be opened. With the number of a
         session, nothing is forgotten unless that was the agent's last one, and has ended.
@@ -149,15 +170,31 @@ class Sessions:
         if number is not None and (self.find(agent) is not None or self._ended.get(agent) != number):
             return False
         self._ended.pop(agent, None)
-        return self._agents._registry.forget_safety(agent) and self.find(agent) is None
+        had_record = self._store.forget(agent)
+        return (self._agents._registry.forget_safety(agent) or had_record) and self.find(agent) is None
+
+    def forget_ended(self, agent: str | None) -> int:
+        """Forget one agent, or every agent, that has no session. Returns how many. Raises InvalidRequest."""
+        if agent is None:
+            return sum(self.find(one) is None and self.forget(one) for one in self._store.agents())
+        if self.find(agent) is not None:
+            raise InvalidRequest(
+                f"agent {agent!r} has a session: close it (`shellsession kill`), which forgets it, too"
+            )
+        return int(self.forget(agent))
 
     def dismiss(self, shared: SharedSession) -> None:
         """Remove a closed session: refuse the requests that are queued for it, and notify the watchers."""
         shared.note_shell_end()
         shared.hold.end()
         self._agents._registry.forget(shared.agent, shared.session)
-        if self._agents._registry.safety(shared.agent):
+        record = self._store.get(shared.agent)
+        if record is not None and record.cwd and shared.engine.expired:
+            self._store.put(shared.agent, record._replace(expired=True))
+        if record is not None or self._agents._registry.safety(shared.agent):
             self._ended[shared.agent] = shared.number
+            if len(self._ended) > _ENDED_MAX:
+                del self._ended[next(iter(self._ended))]
         if self._shared.get(shared.agent) is shared:
             del self._shared[shared.agent]
             if released := [job for job in shared.engine.jobs if job.released and job.running]:
@@ -179,13 +216,25 @@ class Sessions:
         return None
 
 
+def _no_session(agent: str) -> str:
+    return f"agent {agent!r} has no session here: it was closed, was idle for too long, or never opened"
+
+
+def _loss(record: Record) -> str:
+    """What is lost of an agent's last session, in words."""
+    lost = EXPIRED if record.expired else _ENDED_WITH_DAEMON
+    if record.running:
+        lost += f"; {record.running[:_SHOWN]!r} was running then: check what it has done"
+    return lost
+
+
 def _policy_of(given: Mapping[str, Any]) -> Policy:
     from ...policy.rules import Policy  # 13 ms, which most daemons need not spend
 
     return Policy.from_dict(given)
 
 
-def _safety_of(request: requests.Open) -> SessionOptions:
+def _safety_of(request: requests.RulesFields) -> SessionOptions:
     """The sandbox, the policy and the redaction that a request names."""
     sandbox = None if request.sandbox is None else request.sandbox.made()
     try:
@@ -226,19 +275,27 @@ class SharedSession:
     """One agent's session, with its queue, its watchers, its holder and the results that are still to be delivered."""
 
     def __init__(
-        self, agent: str, number: int, session: AsyncSession, secrets: Secrets, journal: Journal, audience: Audience
+        self,
+        agent: str,
+        number: int,
+        session: AsyncSession,
+        secrets: Secrets,
+        journal: Journal,
+        store: Store,
+        audience: Audience,
     ) -> None:
         self.agent, self.number, self.session, self.audience = agent, number, session, audience
         self.engine = session._engine  # the whole daemon takes it from here
         self.fanout: Fanout | None = None  # of the command that was handed back
-        self._secrets, self._journal = secrets, journal
+        self._secrets, self._journal, self._store = secrets, journal, store
         self._command_of_person: bytes | None = None  # the last command, if a person typed it
         self._unfinished: Unfinished | None = None
         self._attending: list[asyncio.Future[Result]] = []  # one for each verb in the session, the oldest first
         self.hold = Hold(session, self.engine)
         self.deliveries = Deliveries()
         self.opened = False  # True once bash has started
-        self.with_loss: Callable[[Result], Result]  # see ``AsyncAgents``
+        self.lost = ""  # what is lost of the agent's last session, until somebody was told
+        self._unread: Result | None = None  # how the last command ended, if nobody has received that
         self.users = 0  # verbs in the session or queued for it: while there are any, a failed start does not remove it
         self.turn = asyncio.Lock()  # for commands: the oldest request gets it first
         self._checks: set[asyncio.Task[None]] = set()  # at most one, see ``_notice_end``
@@ -374,13 +431,54 @@ class SharedSession:
             await asyncio.sleep(FULL_PAUSE)
         await self.session._do(self.session._mine().type(data, until))
 
-    def begin(self, command: bytes, request: str, viewer: Connection | None) -> tuple[Fanout, Delivery]:
-        """Prepare to run a command. ``viewer``: the connection of the person who typed it."""
+    def begin(self, command: bytes, request: str, client: int, viewer: Connection | None) -> tuple[Fanout, Delivery]:
+        """Prepare to run a command of that client. ``viewer``: the connection of the person who typed it."""
         fanout = Fanout(self.engine, self.audience, *self._with_author(command), viewer)
         if self.engine.handed_back is not None:  # this command is refused, and the other one stays the last
             return fanout, Delivery()
         fanout.show_command()
+        last = self.deliveries.last
+        # A lost shell is reported by itself.
+        self._unread = last.result if last.is_due and last.loss is None else None
+        self._journal.begin(
+            self.agent, Begun(command, self._secrets, time.time(), client, self._running_id, self._note_running)
+        )
         return fanout, self.deliveries.begin(request)
+
+    def not_begun(self) -> None:
+        """Note that the command that was prepared does not run."""
+        self._journal.end(self.agent)
+
+    def with_news(self, result: Result) -> Result:
+        """The result of a command. Its reason says, once, what the agent does not know yet of what was before."""
+        unread, self._unread = self._unread, None
+        if not (self.lost or unread):
+            return result
+        lost, self.lost = self.lost, ""
+        return with_reason(result, lost, "" if unread is None else unread_ending(unread))
+
+    def check_lost(self) -> None:
+        """Raise StateLost, once, if the agent's last session has ended with its state."""
+        if self.lost:
+            lost, self.lost = self.lost, ""
+            raise StateLost(f"{lost}; nothing was run: look where you are, and call again")
+
+    def forget_record(self) -> None:
+        """Forget the agent's directory: somebody has asked for a fresh shell. Its rules stay."""
+        self.lost = ""
+        before = self._store.get(self.agent) or Record()
+        if before.rules:
+            self._store.put(self.agent, Record(rules=before.rules))
+        else:
+            self._store.forget(self.agent)
+
+    def _running_id(self) -> str:
+        call = self.engine.current
+        return "" if call is None else call.id
+
+    def _note_running(self, text: str) -> None:
+        before = self._store.get(self.agent) or Record()
+        self._store.put(self.agent, Record(before.cwd or self.session.cwd, text, rules=before.rules))
 
     def first_result(self, delivery: Delivery, command: bytes, result: Result, fanout: Fanout) -> None:
         """Note the first result of a command: its end, or the part until it was handed back."""
@@ -429,11 +527,15 @@ class SharedSession:
 
     def _log_end(self, command: bytes, result: Result) -> None:
         self.audience.show("result", end_of(result))
-        self._journal.note(self.agent, command, self._secrets, without_output(result))
+        before = self._store.get(self.agent) or Record()
+        cwd = result.cwd if result.state_kept else before.cwd or result.cwd
+        self._store.put(self.agent, Record(cwd, rules=before.rules))
+        client = self._journal.end(self.agent)
+        self._journal.note(self.agent, command, self._secrets, without_output(result), client)
 
-    def log_refusal(self, command: bytes, error: PolicyRefused) -> None:
+    def log_refusal(self, command: bytes, error: PolicyRefused, client: int) -> None:
         """Note in the audit log that the session's policy has refused a command."""
-        self._journal.note(self.agent, command, self._secrets, str(error))
+        self._journal.note(self.agent, command, self._secrets, str(error), client)
 
     def unread(self, command: str) -> bytes:
         """The input that was typed for that command, and that it had not read when it ended."""

@@ -56,7 +56,7 @@ async def serve(sessions: Sessions, incoming: Incoming) -> Answer:
     """Carry out a request about an agent's session, and return the answer."""
     request = incoming.request
     closes = isinstance(request, requests.Close) and not request.unused
-    if closes and sessions.forget_safety(request.agent, request.session):
+    if closes and sessions.forget(request.agent, request.session):
         return Answer({"value": None})
     shared = sessions.of(request.agent, request.session)
     if type(request) in _NOT_FROM_INSIDE:
@@ -87,7 +87,7 @@ async def serve(sessions: Sessions, incoming: Incoming) -> Answer:
     if shared.session.closed:
         sessions.dismiss(shared)
         if closes:
-            sessions.forget_safety(request.agent)
+            sessions.forget(request.agent)
     return answer
 
 
@@ -134,23 +134,30 @@ async def _run(shared: SharedSession, incoming: Incoming) -> Answer:
 async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
     request: requests.Run = incoming.request
     command = incoming.part
+    if request.unless_lost:
+        shared.check_lost()
     options = request.given(incoming.second if request.stdin == "bytes" else None)
     by_person = request.holder is not None
     shared.note_author(command, by_person)
-    fanout, delivery = shared.begin(command, request.id, incoming.connection if by_person else None)
+    client, viewer = incoming.connection.pid, incoming.connection if by_person else None
+    fanout, delivery = shared.begin(command, request.id, client, viewer)
     with shared.attending() as ending, _streaming(fanout, incoming):
         try:
             run = shared.session._request(command, {**options, "on_output": fanout})
-            result = shared.with_loss(await shared.session._run(run))
+            result = shared.with_news(await shared.session._run(run))
         except ShellSessionError as error:
             shared.audience.show("refused", {"reason": str(error), "begun": fanout.is_shown})
+            if fanout.is_shown:
+                shared.not_begun()
             if isinstance(error, PolicyRefused):
-                shared.log_refusal(command, error)
+                shared.log_refusal(command, error, client)
             raise
         except asyncio.CancelledError:
             if (end := shared.session._came_of(command)) is not None:
                 incoming.listener.delivery = shared.settle_cancelled(delivery, end)
                 shared.first_result(delivery, command, end, fanout)
+            elif fanout.is_shown:
+                shared.not_begun()
             raise
         ending.set_result(result)
     shared.first_result(delivery, command, result, fanout)
@@ -273,6 +280,7 @@ async def _restart(shared: SharedSession, incoming: Incoming) -> None:
         finally:
             if shared.engine.shell is not before:  # else it was refused, and the command runs on
                 shared.note_shell_end(RESTARTED)
+                shared.forget_record()
                 if before is not None and not ran:  # else the command's ending says so
                     shared.audience.show("restarted", {})
 

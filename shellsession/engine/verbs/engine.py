@@ -33,6 +33,7 @@ from ...models import OnTimeout, Outcome, Request, Result, Stream
 from ...observe import DEBUG, WARNING, logger
 from ...search import TOO_SLOW, SearchTooSlow
 from ...signatures import Seconds
+from ...text import INTERRUPTED, REASONS
 from ..bash.shell import READY, Shell
 from ..bash.spawn import first_directory, handshake, spawn
 from ..io.streams import FULL_PAUSE
@@ -44,14 +45,14 @@ from .call import LOOK_TERMINAL, Call, SessionJob, Typed
 from .collect import DEAD, IDLE, INPUT, INTERRUPT, MARK, OUTPUT, OVERFLOW, TIMED_OUT
 from .core import Core
 from .ordinary import Ordinary
-from .results import HandedBack, answer, loss_report, result, startup_failure
+from .results import HandedBack, answer, loss_report, result, startup_failure, unread_ending, with_reason
 from .substitutions import wait_for_end
 
 _ENDINGS: Final[dict[str, tuple[Outcome, str]]] = {
-    TIMED_OUT: ("timed_out", "the time limit passed"),
-    IDLE: ("idle", "no output came for the idle limit"),
-    INPUT: ("input", "the command waits for input from the terminal"),
-    INTERRUPT: ("interrupted", "interrupted on request"),
+    TIMED_OUT: ("timed_out", REASONS["timed_out"]),
+    IDLE: ("idle", REASONS["idle"]),
+    INPUT: ("input", REASONS["input"]),
+    INTERRUPT: ("interrupted", INTERRUPTED),
     OVERFLOW: ("overflow", ending.OVERFLOWED),
     OUTPUT: ("running", ""),
 }
@@ -231,7 +232,7 @@ class Engine(Core):
         last = self.last
         if self.shell is None or (last is not None and last.delivery.handed_back) or self.closed:
             yield from self._ready()
-        shell, ordinary = self.shell, self._ordinary
+        shell, ordinary, unread = self.shell, self._ordinary, None
         try:
             if ordinary is not None and (call := ordinary.send(self, request)) is not None:
                 while (yield ordinary.wait) and not self.is_parents and ordinary.has_only_prompt():
@@ -240,9 +241,12 @@ class Engine(Core):
                     return result
                 self._ordinary = None
             else:
+                unread = self.due
                 call = yield from self._begin(request)
             came = call.delivery.result or (yield from attend(self, call, call.until))
             result = answer(self, call, came)
+            if unread is not None and unread.state_kept:  # else the loss itself is reported
+                result = with_reason(result, unread_ending(unread))
             self._ordinary = Ordinary.after(self, call, ordinary)
             return result
         except GeneratorExit:
@@ -332,7 +336,7 @@ class Engine(Core):
         if lost is None:
             yield from shell_end.shell_died(self, call)
         else:
-            call.end(loss_report(lost, call.id))
+            call.end(loss_report(lost, call))
         return call
 
     def _enter(self, request: Request) -> Steps[Call | None]:
@@ -439,7 +443,7 @@ class Engine(Core):
 
     def _interrupt(self, call: Call) -> Steps[None]:
         if not isinstance((yield from attend(self, call, time.monotonic(), "yield")), Result):
-            call.ending, call.reason = "interrupted", "interrupted on request"
+            call.ending, call.reason = "interrupted", INTERRUPTED
             call.delivery.withdraw()
             yield from ending.interrupt(self, call)
 

@@ -175,7 +175,8 @@ class Ordinary:
         control.note_mark(mark)
         core.status, shell.busy = mark.status, b""
         duration = time.monotonic() - call.started
-        delivery, result = call.delivery, exited(*output, mark.status, shell.check_cwd(mark.cwd), duration, call.id)
+        cwd, delivery = shell.check_cwd(mark.cwd), call.delivery
+        result = exited(*output, mark.status, cwd, duration, call.id, call.request.command)
         core.outputs.small.append((call.id, *output))
         delivery.state, delivery.result = DELIVERED, result  # the caller of `run` gets it
         if call.request.on_output is not None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...errors import GONE
-from ...models import Outcome, Result
+from ...models import Outcome, Result, command_text
+from ...text import status
 from ..kernel import proc
 from .call import Call
 from .core import Core
@@ -68,6 +69,7 @@ def result(
         matched,
         call.stdout.omitted_lines,
         call.stderr.omitted_lines,
+        command_text(call.request.command),
     )
     if final:
         call.end(said)
@@ -82,10 +84,21 @@ def answer(engine: Core, call: Call, came: Result | HandedBack) -> Result:
     return result(call, came.outcome, None, cwd, reason=came.reason, final=False, matched=came.matched)
 
 
-def loss_report(lost: Result, id: str) -> Result:
+def unread_ending(unread: Result) -> str:
+    """Return the sentence for the reason of the next result: nobody has received the result of an earlier command."""
+    how = status(unread.exit_code) if unread.outcome == "exited" else unread.reason or unread.outcome
+    return f"nobody has read the result of the earlier command {unread.id} ({unread.command[:_SHOWN]!r}): {how}"
+
+
+def with_reason(result: Result, *reasons: str) -> Result:
+    """Return the result with these sentences before its own reason."""
+    return result.__replace__(reason="; ".join(filter(None, (*reasons, result.reason))))
+
+
+def loss_report(lost: Result, call: Call) -> Result:
     """Return the result of a command that is not run: it reports that an earlier command cost the shell."""
-    status, number, cwd = lost.exit_code, lost.signal, lost.cwd
-    return Result(b"", b"", status, number, cwd, 0.0, "shell_exited", False, GONE, lost.killed, ran=False, id=id)
+    report = Result(b"", b"", lost.exit_code, lost.signal, lost.cwd, 0.0, "shell_exited", False, GONE, lost.killed)
+    return report.__replace__(ran=False, id=call.id, command=command_text(call.request.command))
 
 
 def startup_failure(text: str, came: Result) -> str:

@@ -1,0 +1,242 @@
+"""A daemon that ended with its sessions: the next one knows where each agent was, and says what is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from commands import cli
+from daemons import Daemon, running
+from sandboxes import needs_bwrap
+from system import wait_until
+
+from shellsession import (
+    DaemonUnavailable,
+    InvalidRequest,
+    NoSuchAgent,
+    OutcomeUnknown,
+    Policy,
+    PolicyRefused,
+    Sandbox,
+    StateLost,
+    aconnect,
+    connect,
+)
+from shellsession.daemon.client import admin
+from shellsession.integrations.toolbox import Toolbox
+
+LOST = "this is a new session: the last one ended with its daemon, and its state is lost"
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with running(tmp_path_factory.mktemp("daemon")) as daemon:
+        yield daemon
+
+
+def end(daemon: Daemon, number: int = signal.SIGKILL) -> None:
+    daemon.stop(number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_next_session_starts_where_the_last_one_was_and_says_once_what_is_lost(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    (there := tmp_path / "there").mkdir()
+    with running(tmp_path) as daemon, connect("a", daemon.socket, False) as session:
+        session.run(["cd", str(there)])
+        session.run("A=1")
+        end(daemon, number)
+        with pytest.raises(DaemonUnavailable):
+            session.run("true")
+    with running(tmp_path) as daemon, connect("a", daemon.socket, False) as session:
+        results = [session.run("echo ${A-none} $PWD") for _ in range(2)]
+        assert [result.stdout for result in results] == [f"none {there}\n"] * 2
+        assert [result.reason for result in results] == [f"{LOST}; it starts in {there}", ""]
+        assert results[0].ok
+
+
+def test_command_that_ran_when_the_daemon_was_killed_is_named_without_its_secrets(tmp_path: Path) -> None:
+    secret = {"API_TOKEN": "s3cret-value"}
+    with running(tmp_path) as daemon:
+        words = [
+            sys.executable,
+            "-m",
+            "shellsession",
+            "run",
+            "--socket",
+            daemon.socket,
+            "-s",
+            "a",
+            "sleep 99; echo s3cret-value",
+        ]
+        with subprocess.Popen(words, env={**os.environ, **secret}, stderr=subprocess.PIPE) as client:
+            (line,) = wait_until(lambda: daemon.lines("a"), "the line of its beginning")
+            assert line["client"] == client.pid
+            end(daemon)
+            client.communicate()
+    assert (line["command"], line["outcome"], line["id"]) == ("sleep 99; echo ***", "began", "c1")
+    shown = cli("", "history", "--audit", str(daemon.audit), "a").stdout.decode().splitlines()[1]
+    assert shown.split()[2:6] == ["a", "c1", "began", "-"]
+    with running(tmp_path) as daemon:
+        done = cli(daemon.socket, "run", "-s", "a", "echo on", env=secret)
+        assert done.stdout == b"on\n"
+        assert "'sleep 99; echo ***' was running then: check what it has done" in done.stderr.decode()
+
+
+def test_tool_returns_the_notice_once_instead_of_running(tmp_path: Path) -> None:
+    async def call(socket: str, command: str) -> str:
+        async with aconnect("a", socket, False) as session:
+            return await Toolbox(session).call("bash", {"command": command})
+
+    (there := tmp_path / "there").mkdir()
+    with running(tmp_path) as daemon:
+        assert asyncio.run(call(daemon.socket, f"cd {there}")) == "[no output]"
+        end(daemon)
+    with running(tmp_path) as daemon:
+        with pytest.raises(StateLost) as told:
+            asyncio.run(call(daemon.socket, "touch ran"))
+        assert str(told.value).startswith(f"{LOST}; it starts in {there}; nothing was run")
+        assert not (there / "ran").exists()
+        assert asyncio.run(call(daemon.socket, "pwd")) == str(there)
+
+
+def test_toolbox_that_met_the_end_of_its_daemon_tells_it_once(tmp_path: Path) -> None:
+    async def meet() -> None:
+        with running(tmp_path) as daemon:
+            session = await aconnect("a", daemon.socket, False)
+            toolbox = Toolbox(session)
+            await toolbox.call("bash", {"command": "true"})
+            end(daemon)
+        with running(tmp_path):
+            with pytest.raises(DaemonUnavailable, match="its state is lost; nothing was run"):
+                await toolbox.call("bash", {"command": "true"})
+            assert LOST in await toolbox.call("bash", {"command": "echo on"})
+            assert await toolbox.call("bash", {"command": "echo on"}) == "on"
+            session.disconnect()
+
+    asyncio.run(meet())
+
+
+def test_connect_without_create_attaches_only_to_a_live_session(tmp_path: Path) -> None:
+    with running(tmp_path) as daemon:
+        with pytest.raises(NoSuchAgent):
+            connect("a", daemon.socket, False, create=False)
+        with connect("a", daemon.socket, False) as first:
+            first.run("A=1")
+            with connect("a", daemon.socket, False, create=False) as session:
+                assert session.run("echo $A").stdout == "1\n"
+                end(daemon)
+                with pytest.raises(DaemonUnavailable):
+                    session.run("true")
+                with running(tmp_path), pytest.raises(StateLost, match=LOST):
+                    session.run("true")
+    with running(tmp_path) as daemon:
+        with pytest.raises(StateLost, match=LOST):
+            connect("a", daemon.socket, False, create=False)
+        with connect("a", daemon.socket, False) as session:
+            assert session.run("true").reason.startswith(LOST), "asking has not used up the notice"
+
+
+def test_directory_that_is_named_or_gone_is_told(tmp_path: Path) -> None:
+    (there := tmp_path / "there").mkdir()
+    with running(tmp_path) as daemon:
+        for agent in ("named", "gone"):
+            with connect(agent, daemon.socket, False) as session:
+                session.run(["cd", str(there)])
+        end(daemon)
+    with running(tmp_path) as daemon:
+        with connect("named", daemon.socket, False, cwd="/usr") as session:
+            result = session.run("pwd")
+            assert result.stdout == "/usr\n"
+            assert result.reason == f"{LOST}; it starts in /usr, and the last one was in {there}"
+        there.rmdir()
+        with connect("gone", daemon.socket, False) as session:
+            assert session.run("true").reason == f"{LOST}; it starts in {Path.cwd()}, and the last one was in {there}"
+
+
+@pytest.mark.parametrize("way", ["close", "kill", "restart", "forget", "forget --all", "forget without a daemon"])
+def test_nothing_is_known_of_an_agent_that_was_forgotten(tmp_path: Path, way: str) -> None:
+    with running(tmp_path) as daemon:
+        with connect("a", daemon.socket, False) as session:
+            session.run("cd /usr")
+            if way == "restart":
+                session.restart()
+            elif way == "close":
+                session.close()
+            elif way == "kill":
+                assert cli(daemon.socket, "kill", "a").returncode == 0
+        end(daemon)
+    if way == "forget without a daemon":
+        assert cli(daemon.socket, "forget", "a").returncode == 0
+        assert cli(daemon.socket, "forget", "a").returncode == 125
+    with running(tmp_path) as daemon:
+        if way == "forget":
+            assert admin.forget("a", daemon.socket) == 1
+            assert admin.forget("a", daemon.socket) == 0
+        elif way == "forget --all":
+            assert cli(daemon.socket, "forget", "--all").stderr == b"shellsession: 1 agents are forgotten\n"
+        with connect("a", daemon.socket, False) as session:
+            result = session.run("pwd")
+            assert (result.reason, result.stdout) == ("", f"{Path.cwd()}\n")
+            with pytest.raises(InvalidRequest, match="has a session"):
+                admin.forget("a", daemon.socket)
+
+
+def test_status_shows_where_the_records_are_and_how_large(daemon: Daemon) -> None:
+    cli(daemon.socket, "run", "-s", "a", "true")
+    told = json.loads(cli(daemon.socket, "status", "--json").stdout)
+    assert told["state"].startswith(os.environ["XDG_STATE_HOME"])
+    assert told["state_size"] >= os.stat(told["state"]).st_size > 0
+    assert told["state_fault"] == ""
+    assert f"state      {told['state']}, " in cli(daemon.socket, "status").stdout.decode()
+
+
+@needs_bwrap
+def test_agent_stays_confined_after_its_daemon_was_killed(tmp_path: Path) -> None:
+    rules = {"policy": Policy(deny_commands=["ls"]), "sandbox": Sandbox(write=[str(tmp_path)]), "redact": True}
+    with running(tmp_path) as daemon:
+        for agent in ("ran", "only opened"):
+            with connect(agent, daemon.socket, False, **rules) as session:  # type: ignore[arg-type]
+                if agent == "ran":
+                    session.run("true")
+        end(daemon)
+    with running(tmp_path) as daemon:
+        for agent in ("ran", "only opened"):
+            with connect(agent, daemon.socket, False) as session:
+                assert (session.policy, session.redact) == (rules["policy"], True)
+                result = session.run("[[ -w / ]]")
+                assert (result.ok, result.reason.startswith(LOST)) == (False, agent == "ran")
+                with pytest.raises(PolicyRefused):
+                    session.run("ls")
+                session.close()
+        with connect("ran", daemon.socket, False) as session:
+            assert session.policy is None
+
+
+def test_result_of_a_client_that_died_is_named_by_the_next_command(daemon: Daemon) -> None:
+    words = [sys.executable, "-m", "shellsession", "run", "--socket", daemon.socket, "-s", "died"]
+    with subprocess.Popen([*words, "sleep 1; echo out; (exit 7)"]) as client:
+        wait_until(lambda: daemon.lines("died"), "its beginning")
+        client.kill()
+    wait_until(lambda: daemon.logged("died"), "its end")
+    with connect("died", daemon.socket, False) as session:
+        reasons = [session.run("true").reason for _ in range(2)]
+    said = "nobody has read the result of the earlier command c1 ('sleep 1; echo out; (exit 7)'): exit status 7"
+    assert reasons == [said, ""]
+
+
+def test_running_command_is_unknown_to_its_client(tmp_path: Path) -> None:
+    with running(tmp_path) as daemon, connect("a", daemon.socket, False) as session:
+        result = session.run("sleep 99", timeout=0.1, on_timeout="yield")
+        assert (result.runs_on, result.command) == (True, "sleep 99")
+        end(daemon)
+        with pytest.raises((OutcomeUnknown, DaemonUnavailable)):
+            session.wait(5)
