@@ -40,7 +40,7 @@ _RECORDS_MAX: Final = 10_000
 _LIFETIME: Final = 90 * 86400.0
 # Seconds to wait for another daemon that writes, which takes 50 us: if it is stopped then, ours must go on.
 _PATIENCE: Final = 0.25
-# After so many writes they are copied from the log into the database (WAL), and synced.
+# After this many writes the log (WAL) is copied into the database, and that is synced.
 _CHECKPOINT_EVERY: Final = 200
 
 

@@ -76,7 +76,7 @@ _RESERVED: Final = {
 }
 # Who alone may wait: for steps, for a grant, for what jobs say while nobody calls, for somebody's yes or no, for a
 # descriptor that another thread has for a moment, for another client's command, for what is on its way to the daemon,
-# for a pipe that carries many connections.
+# for a pipe that carries many connections, for the disk.
 _WAITING: Final = {
     "cluster",
     "contracts.cancel",
@@ -93,6 +93,7 @@ _WAITING: Final = {
     "integrations.binding",
     "integrations.threads",
     "integrations.toolbox",
+    "store",
 }
 
 

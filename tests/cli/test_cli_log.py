@@ -51,7 +51,6 @@ def test_the_log_shows_what_a_policy_refused(daemon: Daemon) -> None:
     log = ["log", "--audit", str(daemon.audit), "-s", agent]
     refused, _ = wait_until(lambda: daemon.logged(agent)[1:] and daemon.logged(agent), "the log")
     assert {name: refused[name] for name in refused.keys() - {"time", "client"}} == {
-        "id": "",
         "agent": agent,
         "command": "curl ***",
         "outcome": "refused",

@@ -174,10 +174,9 @@ def _line(
     entry: dict[str, Any] = {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{milliseconds:03d}Z",
         "agent": agent,
-        "id": id,
-        "client": client,
         "command": text[:KEPT],
     }
+    entry |= {name: value for name, value in (("id", id), ("client", client)) if value}
     if len(text) > KEPT or len(command) > 2 * KEPT:
         entry["command_size"] = len(command)
     if result is None:

@@ -22,7 +22,7 @@ _ENTRIES_MAX: Final = 256
 
 
 class Begun(NamedTuple):
-    """A command that runs. ``id``: returns its id. ``note_running``: gets its text, without secrets."""
+    """A command that is to run. ``id``: returns its id; "" until it runs. ``note_running``: gets its masked text."""
 
     command: bytes
     secrets: Secrets
@@ -89,7 +89,11 @@ class Journal:
         agents, self._unwritten = self._unwritten, set()
         for agent in agents:
             one = self._running[agent]
-            entries.append(Entry(agent, one.command, one.secrets, None, one.when, one.id(), one.client))
+            if not (id := one.id()):  # bash is still starting
+                self._unwritten.add(agent)
+                self._schedule()
+                continue
+            entries.append(Entry(agent, one.command, one.secrets, None, one.when, id, one.client))
             one.note_running(one.secrets.mask(one.command.decode("utf-8", "replace"), KEPT)[:KEPT])
         if self._audit is not None and entries:
             self._audit.record_all(entries)
