@@ -10,7 +10,6 @@ import os
 import shlex
 import shutil
 import signal
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator

@@ -86,6 +86,7 @@ class Journal:
     def write(self) -> None:
         """Write the collected entries, and those of the commands that run."""
         entries, self._entries = self._entries, []
+        running: list[Begun] = []
         agents, self._unwritten = self._unwritten, set()
         for agent in agents:
             one = self._running[agent]
@@ -94,6 +95,8 @@ class Journal:
                 self._schedule()
                 continue
             entries.append(Entry(agent, one.command, one.secrets, None, one.when, id, one.client))
-            one.note_running(one.secrets.mask(one.command.decode("utf-8", "replace"), KEPT)[:KEPT])
+            running.append(one)
         if self._audit is not None and entries:
             self._audit.record_all(entries)
+        for one in running:
+            one.note_running(one.secrets.mask(one.command.decode("utf-8", "replace"), KEPT))
