@@ -76,6 +76,7 @@ if TYPE_CHECKING:
 JOBS: Final = "; see `jobs`"
 _JOB_LINE: Final = 300  # characters of the line about a job: its command may be long
 _MORE: Final = 40  # characters of the line about jobs that are not listed
+_LEAST_MARK: Final = 40  # characters of a mark alone, where there is no room for output
 _NEXT: Final = "`wait` goes on waiting, `send` answers it if it is interactive, `interrupt` ends it"
 # Part of the reason for a command that reads the terminal, and the advice if it was not interactive.
 _READS_TERMINAL: Final = "waits for input from the terminal"
@@ -153,16 +154,25 @@ def _read_job(job: AnyJob, secrets: Secrets | None) -> _JobText:
             secrets.mask(line),
             [(name, *edited(data, omitted, cut, secrets.mask)) for name, data, omitted, cut in streams],
         )
-    return f"{line[:_JOB_LINE]}...]" if len(line) > _JOB_LINE + 4 else line, streams
+    return line, streams
 
 
 def list_jobs(jobs: Sequence[_JobText], room: int) -> str:
-    """The jobs as one text of at most ``room`` characters: a line for each, and the output that there is room for."""
-    lines = [line for line, _ in jobs]
-    while lines and sum(len(line) + 1 for line in lines) > room - _MORE * (len(lines) < len(jobs)):
-        lines.pop()
-    listed = jobs[: len(lines)]
-    more = [f"[{len(jobs) - len(lines)} more: name a job]"] * (len(lines) < len(jobs))
+    """The jobs as one text of at most ``room`` characters: a line for each, and the output that there is room for.
+
+    A job whose line has no room, or not at least a mark for its output, is not listed.
+    """
+    longest = min(_JOB_LINE, room // 2)
+    jobs = [(f"{line[:longest]}...]" if len(line) > longest + 4 else line, streams) for line, streams in jobs]
+    needs = [
+        len(line) + 1 + sum(1 + min(len(data) + omitted, _LEAST_MARK) for _, data, omitted, _ in streams)
+        for line, streams in jobs
+    ]
+    while needs and sum(needs) > room - _MORE * (len(needs) < len(jobs)):
+        needs.pop()
+    listed = jobs[: len(needs)]
+    lines = [line for line, _ in listed]
+    more = [f"[{len(jobs) - len(listed)} more: name a job]"] * (len(listed) < len(jobs))
     streams = [stream for _, streams in listed for stream in streams if stream[1] or stream[2]]
     texts = iter(shared(streams, max(0, room - len("\n".join((*lines, *more))) - len(streams))))
     parts = []

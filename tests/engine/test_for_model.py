@@ -74,7 +74,13 @@ def test_a_mark_says_about_how_many_lines_were_dropped() -> None:
         assert "lines" not in session.run("printf %2000000s; seq 9", tty=False).for_model()
 
 
-lines = st.lists(st.binary(max_size=40).map(lambda line: line.replace(b"\n", b"")), max_size=200)
+# Also long ones, which no room holds, and those that are short without their escape sequences.
+lines = st.lists(
+    st.binary(max_size=40).map(lambda line: line.replace(b"\n", b""))
+    | st.integers(0, 900).map(b"x".__mul__)
+    | st.integers(0, 200).map(b"\x1b[1m".__mul__),
+    max_size=200,
+)
 
 
 @given(lines, st.integers(200, 700), st.booleans())
@@ -83,12 +89,22 @@ def test_it_is_never_longer_than_asked_for(printed: list[bytes], most: int, clea
     assert len(result.for_model(most, cleaned)) <= most
 
 
+@pytest.mark.parametrize("room", [150, 200, 400])
+@pytest.mark.parametrize("data", [b"a\n" + b"x" * 1000, b"x" * 1000 + b"\na", b"\x1b[1m" * 1000 + b"a\n" + b"x" * 1000])
+@pytest.mark.parametrize("cleaned", [True, False])
+def test_a_short_line_beside_a_long_one_fits(data: bytes, room: int, cleaned: bool) -> None:
+    for size in range(2, len(data), 7):
+        for part in (data[:size], data[-size:]):
+            assert len(shown := fitted(part, 0, 0, room, cleaned)) <= room
+            assert "-" not in shown
+
+
 def test_long_output_with_the_longest_mark_fits() -> None:
     data = b"".join(b"%d\n" % number for number in range(110_000))  # its lines are estimated, and have as many digits
     assert [room for room in range(300, 400) if len(fitted(data, 0, 0, room)) > room] == []
 
 
-@given(st.lists(st.text(max_size=40), max_size=200), st.integers(100, 700))
+@given(st.lists(st.text(max_size=40) | st.integers(0, 900).map("x".__mul__), max_size=200), st.integers(100, 700))
 def test_what_is_shown_and_what_is_omitted_is_all(printed: list[str], room: int) -> None:
     data = "\n".join(printed).encode("utf-8", "replace")
     shown = fitted(data, 0, 0, room, cleaned=False)
@@ -106,9 +122,11 @@ def test_what_is_shown_and_what_is_omitted_is_all(printed: list[str], room: int)
 def test_what_was_lost_before_is_counted_too(omitted: int, data: bytes, cut: int, room: int) -> None:
     shown = fitted(data, omitted, min(cut, len(data)), room)
     assert len(shown) <= room
-    if room >= 100:
+    if room >= 40 or _MARK.search(shown):  # with less there is no number, rather than a part of one
         assert (mark := _MARK.search(shown))
         assert int(mark[1].replace(" ", "")) >= omitted
+    else:
+        assert not re.search(r"[.] \d", shown)
 
 
 @pytest.mark.parametrize(
