@@ -6,6 +6,7 @@ never while anything runs in it. ``Registry`` maps agents to sessions; ``_Agents
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -243,18 +244,19 @@ class Registry(Generic[S]):
 
     def idle_too_long(self) -> list[S]:
         """The sessions that seem to have been idle for ``idle_ttl`` seconds; each must check that under its lock."""
-        if self.idle_ttl is None:
-            return []
-        return [session for session in self._expiring() if session.idle >= self.idle_ttl]
+        return [session for session in self.sessions() if session.idle >= self.ttl_of(session)]
+
+    def ttl_of(self, session: S) -> float:
+        """After how many idle seconds the session is closed: its own ``idle_ttl``, or that of all."""
+        ttl = session.idle_ttl
+        if isinstance(ttl, EllipsisType):
+            ttl = None if self._spares_lasting and session.lasts else self.idle_ttl
+        return math.inf if ttl is None else ttl
 
     def sessions(self) -> list[S]:
         """All sessions."""
         with self.lock:
             return [entry.session for entry in self._entries.values()]
-
-    def _expiring(self) -> list[S]:
-        """The sessions to which ``idle_ttl`` applies."""
-        return [session for session in self.sessions() if not (self._spares_lasting and session.lasts)]
 
     def drop_closed(self) -> None:
         with self.lock:
@@ -274,13 +276,13 @@ class Registry(Generic[S]):
         self._entries.pop(key, None)  # last: a garbage collection above may collect the agent and remove its entry
 
     def seconds_until_check(self) -> float | None:
-        """Seconds until a session can have been idle for ``idle_ttl``; None if there is none."""
-        if self.idle_ttl is None:
-            return None
-        idle = [session.idle for session in self._expiring()]
-        if not idle:
-            return None
-        return max(self.idle_ttl - max(idle), self.idle_ttl / 20)  # not too often: a job may keep the oldest alive
+        """Seconds until a session can have been idle for too long; None if there is none."""
+        left = [
+            max(ttl - session.idle, ttl / 20)  # not too often: a job may keep one alive
+            for session in self.sessions()
+            if (ttl := self.ttl_of(session)) != math.inf
+        ]
+        return min(left, default=None)
 
 
 def _key(agent: object) -> str | int:
@@ -480,7 +482,7 @@ class Agents(_Agents[Session]):
             try:
                 with ExitStack() as closing:  # closes every session, even if one raises; the alarm's thread reports it
                     for session in registry.idle_too_long():
-                        closing.callback(session._close_if_idle, registry.idle_ttl)
+                        closing.callback(session._close_if_idle, registry.ttl_of(session))
             finally:
                 registry.drop_closed()
                 alive._schedule_check()
@@ -533,7 +535,7 @@ class AsyncAgents(_Agents[AsyncSession]):
             import asyncio
 
             registry = alive._registry
-            closing = (session._close_if_idle(registry.idle_ttl) for session in registry.idle_too_long())
+            closing = (session._close_if_idle(registry.ttl_of(session)) for session in registry.idle_too_long())
             ends = await asyncio.gather(*closing, return_exceptions=True)
             registry.drop_closed()
             alive._schedule_check()

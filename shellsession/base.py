@@ -11,6 +11,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
 from .engine.io.file_access import access
@@ -60,6 +61,7 @@ class Base(AnySession[Request]):
     attached = False  # a person is attached to it: it is not closed for being idle
     relied_on = False  # a tool depends on its state: if it was closed for being idle, the next call reports that
     lasts = False  # its tool promises that it lasts as long as its agent: only an ``idle_ttl`` closes it
+    idle_ttl: float | EllipsisType | None = ...  # its own, if a client has named one
 
     @explained
     def __init__(

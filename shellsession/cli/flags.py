@@ -42,6 +42,12 @@ def add_session(parser: argparse.ArgumentParser, description: str = NEW_SESSION,
             help="a variable of its environment (repeat)",
         )
     group.add_argument(
+        "--startup",
+        metavar="COMMAND",
+        action="append",
+        help="what its shell runs first, before any command, such as '. venv/bin/activate' (repeat)",
+    )
+    group.add_argument(
         "--sandbox",
         action="store_true",
         help="confine it with bubblewrap: it can write nothing but --write and a private /tmp, has no network, and gets"
@@ -103,6 +109,8 @@ def options_of(args: argparse.Namespace, asks: bool = False) -> SessionOptions:
         options["cwd"] = _expanded(args.first_cwd)
     if args.extra_env is not None:
         options["extra_env"] = dict(args.extra_env)
+    if args.startup is not None:
+        options["startup"] = args.startup
     if (sandbox := _sandbox(args)) is not None:
         options["sandbox"] = sandbox
     if args.redact:

@@ -15,6 +15,7 @@ from .words import INTERRUPTED, REFUSED, ErrorFormat
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
+    from argparse import ArgumentParser
     from collections.abc import Callable, Sequence
     from typing import Final
 
@@ -115,7 +116,7 @@ def _run(words: Sequence[str], begin: Callable[[], object]) -> int:
         from . import plain
 
         if (status := plain.run(words[1:], begin)) is not None:
-            return _hint_at_agent(words, status)
+            return _hint(words, status)
     import importlib
 
     from .arguments import VERBS, show
@@ -140,21 +141,56 @@ def _run(words: Sequence[str], begin: Callable[[], object]) -> int:
         raise InvalidRequest(f"there is no verb {words[0]!r}: {guess}`shellsession --help` lists them")
     verb = importlib.import_module(f".{words[0]}", __package__)
     begin()
-    return _hint_at_agent(words, int(verb.main(words[1:])))
+    return _hint(words, int(verb.main(words[1:])))
 
 
-def _hint_at_agent(words: Sequence[str], status: int) -> int:
-    """Return the status. After ``run a1 'cmd'`` found no command a1, say how to name an agent."""
-    if status == _NOT_FOUND and words[0] == "run" and len(words) > 2 and words[1][:1] not in "-/.":
-        from shlex import join
-        from shutil import which
+def _hint(words: Sequence[str], status: int) -> int:
+    """Return the status. After a `run` that failed, say what its words may have been meant to be."""
+    if status in (0, INTERRUPTED) or words[0] != "run" or len(words) < 3:
+        return status
+    from .run import own_parser
 
-        if which(words[1]) is None:
-            from .arguments import talk
+    parser = own_parser()
+    command = parser.parse_args(words[1:]).command
+    if (hint := _option_after(command, parser) or _agent_as_command(words, command, status)) != "":
+        from .arguments import talk
 
-            line = join(["shellsession", "run", "-s", words[1], "--", *words[2:]])
-            talk(f"if {words[1]} is an agent, name it with -s: `{line}`")
+        talk(hint)
     return status
+
+
+def _option_after(command: Sequence[str], parser: ArgumentParser) -> str:
+    """The hint at an option of `run` among the arguments of the command; none after ``--``, where it is meant."""
+    for word in command[1:] if command[:1] != ["--"] else ():
+        name = word.partition("=")[0]
+        # A script takes no arguments. A program may have an option with one letter of its own.
+        if name in parser._option_string_actions and (name.startswith("--") or _is_script(command[0])):
+            return f"{name} went to the command: write an option of `shellsession run` before the command"
+    return ""
+
+
+def _agent_as_command(words: Sequence[str], command: Sequence[str], status: int) -> str:
+    """The hint after ``run a1 'cmd'`` or ``run 'cmd 1' 'cmd 2'`` found no such command."""
+    if status != _NOT_FOUND or list(command) != list(words[1:]) or len(command) < 2 or command[0][:1] in "-/.":
+        return ""
+    from shlex import join
+    from shutil import which
+
+    if _is_script(command[0]):
+        line = join(["shellsession", "run", "--", "; ".join(command)])
+        return f"several words are a command and its arguments; a script is one word, such as `{line}`"
+    if which(command[0]) is not None:
+        return ""
+    line = join(["shellsession", "run", "-s", command[0], "--", *command[1:]])
+    return f"if {command[0]} is an agent, name it with -s: `{line}`"
+
+
+def _is_script(word: str) -> bool:
+    """Is it more than one word for bash, the first of which is a command?"""
+    from shutil import which
+
+    first, *others = word.split() or [""]
+    return bool(others) and which(first) is not None
 
 
 def _help() -> list[str]:

@@ -52,6 +52,7 @@ def test_run_makes_a_session_in_a_sandbox_and_repeats_it(daemon: Daemon, agent: 
         (["--sandbox"], "which is not confined by this sandbox"),
         (["--allow", "ls"], "which does not have this policy"),
         (["--max-chars", "10"], "which has other limits of output"),
+        (["--startup", "A=1"], "which began with other commands"),
     ],
 )
 def test_other_options_than_those_of_an_open_session_are_refused(
@@ -177,6 +178,11 @@ def test_an_error_names_the_flag_that_was_typed(daemon: Daemon, agent: str, flag
         (["a 1", "echo hi"], "if a 1 is an agent, name it with -s: `shellsession run -s 'a 1' -- 'echo hi'`\n"),
         (["--", "a1", "echo hi"], ""),
         (["-s", "default", "a1", "echo hi"], ""),
+        (
+            ["echo a", "echo b"],
+            "several words are a command and its arguments; a script is one word, such as"
+            " `shellsession run -- 'echo a; echo b'`\n",
+        ),
         (["bash", "-c", "exit 127"], ""),
         (["", "echo"], ""),
         (["a1"], ""),
@@ -191,6 +197,43 @@ def test_run_with_an_agent_in_the_place_of_a_command_names_the_right_form(
     assert last == f"shellsession: {hint}" if hint else "shellsession: " not in last
 
 
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["sleep 5", "--timeout", "1"], "--timeout"),
+        (["ls", "--timeout=3"], "--timeout"),
+        (["-s", "default", "ls", "--no-start"], "--no-start"),
+        (["sleep 5", "-s", "a1"], "-s"),
+        (["ls", "-s", "/nowhere"], ""),
+        (["--", "ls", "--timeout", "3"], ""),
+        (["echo", "--timeout", "3"], ""),
+    ],
+)
+def test_an_option_after_the_command_of_run_gets_a_hint(daemon: Daemon, words: list[str], name: str) -> None:
+    done = cli(daemon.socket, "run", *words)
+    hint = f"shellsession: {name} went to the command: write an option of `shellsession run` before the command"
+    assert (hint in done.stderr.decode().splitlines()) == bool(name)
+    assert ("went to the command" in done.stderr.decode()) == bool(name)
+
+
+def test_startup_commands_run_first(daemon: Daemon, agent: str) -> None:
+    flags = ["--startup", "A=1; B() { echo $A; }", "--startup", "cd /usr"]
+    for _ in range(2):
+        done = cli(daemon.socket, "run", "-s", agent, *flags, "--", "B; pwd")
+        assert (done.stdout, done.stderr) == (b"1\n/usr\n", b"")
+    assert cli(daemon.socket, "run", "-s", agent, "--", "B").stdout == b"1\n"
+    failing = cli(daemon.socket, "run", "-s", f"{agent}-failing", "--startup", "(exit 3)", "--", "echo never")
+    assert (failing.returncode, failing.stdout) == (125, b"")
+    assert b"(exit 3)" in failing.stderr
+
+
+@pytest.mark.parametrize("verb", [run, mcp, serve])
+def test_startup_is_an_option_of_each_verb_that_makes_sessions(verb: ModuleType) -> None:
+    assert flags.options_of(verb.own_parser().parse_args(["--startup", "A=1", "--startup", "B=2"])) == {
+        "startup": ["A=1", "B=2"]
+    }
+
+
 def test_serve_has_the_defaults_of_its_sessions(tmp_path: Path) -> None:
     path = str(tmp_path / "run" / "socket")
     flags = [
@@ -202,6 +245,8 @@ def test_serve_has_the_defaults_of_its_sessions(tmp_path: Path) -> None:
         "B=daemon",
         "--deny",
         "sudo",
+        "--startup",
+        "C=daemon",
         "--timeout",
         "0.2",
         "--max-chars",
@@ -209,8 +254,8 @@ def test_serve_has_the_defaults_of_its_sessions(tmp_path: Path) -> None:
     ]
     try:
         assert cli(path, "serve", "--detach", "--audit", "off", *flags).returncode == 0
-        done = cli(path, "run", "echo $PWD $A $B; sleep 1000")
-        assert (done.returncode, done.stdout) == (124, b"/tmp daemon daemon\n")
+        done = cli(path, "run", "echo $PWD $A $B $C; sleep 1000")
+        assert (done.returncode, done.stdout) == (124, b"/tmp daemon daemon daemon\n")
         assert b"'sudo' is denied" in cli(path, "run", "sudo ls").stderr
         assert json.loads(cli(path, "run", "--json", "seq 100").stdout)["stdout_omitted"] == 282
         done = cli(path, "run", "-s", "own", "--cwd", "/usr", "--deny", "su", "--", "echo $PWD $A $B")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import cli
@@ -11,7 +13,16 @@ from daemons import Daemon, running
 from sandboxes import needs_bwrap
 from system import wait_until
 
-from shellsession import InvalidRequest, Policy, PolicyRefused, Sandbox, SessionClosed, ShellUnavailable, connect
+from shellsession import (
+    InvalidRequest,
+    Policy,
+    PolicyRefused,
+    Sandbox,
+    SessionClosed,
+    ShellUnavailable,
+    aconnect,
+    connect,
+)
 from shellsession.daemon.client import admin
 from shellsession.daemon.client.admin import Visit
 
@@ -136,3 +147,25 @@ def test_rules_outlive_an_opening_that_failed(daemon: Daemon, expires: bool) -> 
     assert cli(daemon.socket, "kill", name).returncode == 125
     with connect(name, daemon.socket, False, cwd="/") as session:
         assert session.run("ls -d /").stdout == "/\n"
+
+
+def test_an_idle_ttl_of_a_client_goes_before_that_of_the_daemon(daemon: Daemon) -> None:
+    with connect("kept", daemon.socket, False, idle_ttl=None) as kept, connect("usual", daemon.socket, False) as usual:
+        kept.run("A=1")
+        usual.run("A=1")
+        await_end(daemon, "usual")
+        assert kept.run("echo $A").stdout == "1\n"
+        asyncio.run(_expires(daemon, "kept"))
+
+
+async def _expires(daemon: Daemon, agent: str) -> None:
+    """Connect again, with a time after which the session ends."""
+    async with aconnect(agent, daemon.socket, False, idle_ttl=0.05) as session:
+        assert (await session.run("echo $A")).stdout == "1\n"
+        await asyncio.to_thread(await_end, daemon, agent)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, "5", True])
+def test_an_idle_ttl_is_checked(daemon: Daemon, seconds: Any) -> None:
+    with pytest.raises(InvalidRequest, match=r"^idle_ttl must be a positive number"):
+        connect("a", daemon.socket, False, idle_ttl=seconds)

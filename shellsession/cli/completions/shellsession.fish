@@ -46,7 +46,7 @@ function _shtab_shellsession_using
 end
 
 set -g _shtab_shellsession_commands run ls send wait interrupt jobs output restart kill attach forget log history status doctor serve bridge stop mcp agent completion
-set -g _shtab_shellsession_opts_with_value --allow --audit --bytes --cpu --cwd --deny --env --grep --hide --idle-timeout --idle-ttl --keys --lease --lines --log-file --log-level --max-chars --max-sessions --memory --model --on-timeout --others --pass-env --patience --redirect --session --socket --stream --timeout --until --via --write -C -n -s
+set -g _shtab_shellsession_opts_with_value --allow --audit --bytes --cpu --cwd --deny --env --grep --hide --idle-timeout --idle-ttl --keys --lease --lines --log-file --log-level --max-chars --max-sessions --memory --model --on-timeout --others --pass-env --patience --redirect --session --socket --startup --stream --timeout --until --via --write -C -n -s
 
 complete -c shellsession -e
 complete -c shellsession -f
@@ -72,6 +72,7 @@ complete -c shellsession -n '_shtab_shellsession_using run' -l json -d 'print th
 complete -c shellsession -n '_shtab_shellsession_using run' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
 complete -c shellsession -n '_shtab_shellsession_using run' -l via -x -d 'a program that leads to the daemon elsewhere, such as '"'"'ssh box'"'"''
 complete -c shellsession -n '_shtab_shellsession_using run' -l cwd -xka "(__fish_complete_directories)" -d 'where it starts'
+complete -c shellsession -n '_shtab_shellsession_using run' -l startup -xka "(__fish_complete_path (commandline -ct))" -d 'what its shell runs first, before any command, such as '"'"'. venv/bin/activate'"'"''
 complete -c shellsession -n '_shtab_shellsession_using run' -l sandbox -d 'confine it with bubblewrap'
 complete -c shellsession -n '_shtab_shellsession_using run' -l write -xka "(__fish_complete_directories)" -d 'what it can write'
 complete -c shellsession -n '_shtab_shellsession_using run' -l hide -xka "(__fish_complete_path (commandline -ct))" -d 'what it cannot see, such as ~/.ssh'
@@ -194,6 +195,7 @@ complete -c shellsession -n '_shtab_shellsession_using serve' -l log-file -xka "
 complete -c shellsession -n '_shtab_shellsession_using serve' -l detach -d 'return when it listens'
 complete -c shellsession -n '_shtab_shellsession_using serve' -s C -l cwd -xka "(__fish_complete_directories)" -d 'where it starts'
 complete -c shellsession -n '_shtab_shellsession_using serve' -l env -x -d 'a variable of its environment'
+complete -c shellsession -n '_shtab_shellsession_using serve' -l startup -xka "(__fish_complete_path (commandline -ct))" -d 'what its shell runs first, before any command, such as '"'"'. venv/bin/activate'"'"''
 complete -c shellsession -n '_shtab_shellsession_using serve' -l sandbox -d 'confine it with bubblewrap'
 complete -c shellsession -n '_shtab_shellsession_using serve' -l write -xka "(__fish_complete_directories)" -d 'what it can write'
 complete -c shellsession -n '_shtab_shellsession_using serve' -l hide -xka "(__fish_complete_path (commandline -ct))" -d 'what it cannot see, such as ~/.ssh'
@@ -225,6 +227,7 @@ complete -c shellsession -n '_shtab_shellsession_using mcp' -l patience -x -d 's
 complete -c shellsession -n '_shtab_shellsession_using mcp' -l max-chars -x -d 'the longest text that the model gets'
 complete -c shellsession -n '_shtab_shellsession_using mcp' -s C -l cwd -xka "(__fish_complete_directories)" -d 'where it starts'
 complete -c shellsession -n '_shtab_shellsession_using mcp' -l env -x -d 'a variable of its environment'
+complete -c shellsession -n '_shtab_shellsession_using mcp' -l startup -xka "(__fish_complete_path (commandline -ct))" -d 'what its shell runs first, before any command, such as '"'"'. venv/bin/activate'"'"''
 complete -c shellsession -n '_shtab_shellsession_using mcp' -l sandbox -d 'confine it with bubblewrap'
 complete -c shellsession -n '_shtab_shellsession_using mcp' -l write -xka "(__fish_complete_directories)" -d 'what it can write'
 complete -c shellsession -n '_shtab_shellsession_using mcp' -l hide -xka "(__fish_complete_path (commandline -ct))" -d 'what it cannot see, such as ~/.ssh'

@@ -16,7 +16,7 @@ from ...engine.io.jobs import AsyncJob
 from ...engine.io.loop import LoopPoller, adrive, in_thread, to_its_end
 from ...engine.io.threads import Steps
 from ...options import SessionOptions
-from ...signatures import LoopSession, T, awaited, refuse_unknown
+from ...signatures import LoopSession, Seconds, T, awaited, refuse_unknown
 from ..protocol.wire import Message
 from .exchange import Backend, Cancellation
 from .link import Link
@@ -33,13 +33,16 @@ def aconnect(
     create: bool = True,
     via: Sequence[str] | None = None,
     remote: str | None = None,
+    idle_ttl: Seconds = ...,
     **options: Unpack[SessionOptions],
 ) -> Connecting:
     """As ``connect``, for asyncio: ``async with aconnect("a1") as session``, or ``session = await aconnect("a1")``."""
     refuse_unknown("aconnect", options, CONNECT_OPTIONS)
 
     async def connected() -> AsyncRemoteSession:
-        session = AsyncRemoteSession._of(agent, socket, start, options, via=via, remote=remote, create=create)
+        session = AsyncRemoteSession._of(
+            agent, socket, start, options, via=via, remote=remote, create=create, idle_ttl=idle_ttl
+        )
         await session.connect()
         return session
 

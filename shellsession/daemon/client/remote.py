@@ -169,7 +169,7 @@ def check_elsewhere(options: SessionOptions) -> None:
 
 
 # The options of ``connect`` and ``aconnect``.
-CONNECT_OPTIONS: Final = ("socket", "start", "create", "via", "remote", *SessionOptions.__annotations__)
+CONNECT_OPTIONS: Final = ("socket", "start", "create", "via", "remote", "idle_ttl", *SessionOptions.__annotations__)
 
 # A request of ``run``, and the callback for its output.
 PreparedRun = tuple[Message, OnOutput | None]
@@ -239,6 +239,7 @@ class Remote(AnySession[PreparedRun]):
         via: Sequence[str] | None = None,
         remote: str | None = None,
         create: bool = True,
+        idle_ttl: Seconds = ...,
     ) -> Self:
         """The session for the arguments of ``connect``, not opened yet.
 
@@ -254,6 +255,9 @@ class Remote(AnySession[PreparedRun]):
             fields["exact"] = list(options)
         if not create:
             fields["create"] = False
+        if idle_ttl is not ...:
+            check_seconds("idle_ttl", idle_ttl)
+            fields["idle_ttl"] = idle_ttl
         return cls(agent, transport, start, fields)
 
     def __repr__(self) -> str:

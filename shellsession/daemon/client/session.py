@@ -32,6 +32,7 @@ def connect(
     create: bool = True,
     via: Sequence[str] | None = None,
     remote: str | None = None,
+    idle_ttl: Seconds = ...,
     **options: Unpack[SessionOptions],
 ) -> RemoteSession:
     """The session of an agent in the daemon. Starts the daemon if there is none, unless ``start`` is False.
@@ -39,8 +40,11 @@ def connect(
     ``socket``: the daemon's socket (default: SHELLSESSION_SOCKET, or the one of this user). ``options``: those of
     ``Session``. They apply, with this process's directory, environment and umask, if this client is the first to open
     the agent's session; ``opened_here`` of the session says whether it was. If it is not, another ``cwd``, ``env``,
-    ``extra_env``, ``limits``, ``sandbox``, ``policy`` or ``redact`` than that of the session raises AlreadyOpen.
-    ``timeout`` always applies to this client's own calls.
+    ``extra_env``, ``limits``, ``startup``, ``sandbox``, ``policy`` or ``redact`` than that of the session raises
+    AlreadyOpen. ``timeout`` always applies to this client's own calls.
+
+    ``idle_ttl``: the session is closed after this many seconds without a command or a running job (None: never). The
+    default is what another client has named, or that of the daemon, an hour.
 
     A session outlives its clients, but not the daemon, nor an idle hour. The agent's next session then starts in the
     directory of the last one, unless ``cwd`` is named, and the ``reason`` of its first result says what is lost. With
@@ -54,7 +58,7 @@ def connect(
     StateLost and NoSuchAgent.
     """
     refuse_unknown("connect", options, CONNECT_OPTIONS)
-    session = RemoteSession._of(agent, socket, start, options, via=via, remote=remote, create=create)
+    session = RemoteSession._of(agent, socket, start, options, via=via, remote=remote, create=create, idle_ttl=idle_ttl)
     session.connect()
     return session
 

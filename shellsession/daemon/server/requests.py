@@ -133,6 +133,7 @@ class Open(OfAgent, RulesFields):
     shutdown: list[str] = []
     size: Annotated[list[int], Field(min_length=2, max_length=2)] = [200, 50]
     bash: str = "bash"
+    idle_ttl: float | None = None  # if it is sent, for this session from now on
     cwd_named: bool = False
     create: bool = True
     exact: list[str] = []

@@ -40,8 +40,8 @@ from ...errors import (
     ShellSessionError,
     StateLost,
 )
-from ...models import TTY, Result, Stream
-from ...options import SAFETY, SessionOptions, rules_named
+from ...models import TTY, Result, Stream, check_seconds
+from ...options import SAFETY, SessionOptions, commands_of, rules_named
 from ...policy.secrets import Secrets
 from ...redact import redact_from
 from ...search import TOO_SLOW, SearchTooSlow, limited
@@ -111,6 +111,7 @@ class Sessions:
         """
         if (shared := self.find(request.agent)) is not None:
             _check_same(request, shared.engine.options)
+            self._set_idle_ttl(shared.session, request)
             shared.engine.idle_since = time.monotonic()  # else it could be closed as idle before the next request
             return False
         for closed in [one for one in self if one.session.closed]:  # they were idle for too long
@@ -148,6 +149,7 @@ class Sessions:
         options["limits"] = None if request.limits is None else request.limits.made()
         options["stdin"] = None if request.stdin is None else TTY
         session = self._agents.session(request.agent, **options)
+        self._set_idle_ttl(session, request)
         session._engine.options = replace(session._engine.options, umask=request.umask)
         session._engine.jobs, session._engine.jobs_made = self._released.pop(request.agent, ([], 0))
         named = () if policy is None else policy.secrets
@@ -160,6 +162,13 @@ class Sessions:
             shared.lost = f"{_loss(before)}; it starts in {request.cwd}{was}"
         self._shared[request.agent] = shared
         return True
+
+    def _set_idle_ttl(self, session: AsyncSession, request: requests.Open) -> None:
+        if "idle_ttl" in request.model_fields_set:
+            check_seconds("idle_ttl", request.idle_ttl)
+            session.idle_ttl = request.idle_ttl
+            self._agents._alarm.cancel()  # it may be set for a later moment
+            self._agents._schedule_check()
 
     def forget(self, agent: str, number: int | None = None) -> bool:
         """Forget the record, the sandbox, the policy and the redaction of an agent that is closed.
@@ -262,6 +271,7 @@ def _check_same(request: requests.Open, options: Options) -> None:
         ("cwd", not _is_in(request, options.cwd), f"which was opened in {options.cwd}"),
         ("env", not request.inherited and request.env != options.env, "which was opened with another environment"),
         ("extra_env", not (request.extra_env or {}).items() <= variables, "which was opened without these variables"),
+        ("startup", commands_of("startup", request.startup) != options.startup, "which began with other commands"),
         ("limits", limits is not None and limits.made() != options.limits, "which has other limits of output"),
     ):
         if differs and (name in SAFETY or name in request.exact):
