@@ -227,6 +227,11 @@ class Base(AnySession[Request]):
         """The command that was handed back."""
         return self._engine.handed_back
 
+    @property
+    def _has_terminal_stdin(self) -> bool:
+        """Whether commands read the terminal by default."""
+        return self._defaults.stdin is TTY
+
     def _screen(self, name: str) -> Any:
         call = self._engine.last
         return getattr(call.dialogue.screen, name) if call and call.dialogue else None

@@ -45,6 +45,8 @@ class AwaitedSession(Protocol):
     @property
     def _handed(self) -> Any: ...  # the command that was handed back running; falsy if there is none
     @property
+    def _has_terminal_stdin(self) -> bool: ...  # commands read the terminal by default
+    @property
     def cwd(self) -> str: ...
     @property
     def policy(self) -> Policy | None: ...

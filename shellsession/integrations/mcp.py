@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from typing import Annotated, Any, Final, cast
 
@@ -67,6 +68,10 @@ _CANNOT_ASK: Final = (
 )
 
 
+# The directory for the command of this task's request, of which the SDK knows nothing.
+_WORKDIR: Final[ContextVar[str | None]] = ContextVar("workdir", default=None)
+
+
 class Confirmation(BaseModel):
     """The answer of a person who lets a command run: it has no fields, because accepting is the whole answer."""
 
@@ -90,7 +95,9 @@ def server(toolbox: Toolbox, asking: Policy | None = None) -> MCPServer:
                 PROGRESS.set(lambda seconds, line: context.report_progress(seconds, None, line or None))
             try:
                 if name == "bash" and asking is not None:  # the SDK asks the user first
-                    return await self._call_asking(name, toolbox.checked(name, arguments), context)
+                    checked = toolbox.checked(name, arguments)
+                    _WORKDIR.set(checked.pop("workdir", None))
+                    return await self._call_asking(name, checked, context)
                 text = await toolbox.call(name, arguments)
             except ShellSessionError as error:
                 raise ToolError(str(error)) from error
@@ -120,7 +127,9 @@ def server(toolbox: Toolbox, asking: Policy | None = None) -> MCPServer:
             question = (
                 ""
                 if asking is None
-                else asking.judge(Request(to_bytes("command", command)), clock=time.thread_time).question
+                else asking.judge(
+                    Request(to_bytes("command", command), cwd=_WORKDIR.get()), clock=time.thread_time
+                ).question
             )
         except ShellSessionError as error:
             raise ToolError(str(error)) from error
@@ -129,7 +138,8 @@ def server(toolbox: Toolbox, asking: Policy | None = None) -> MCPServer:
         capabilities = context.client_capabilities
         if capabilities is None or capabilities.elicitation is None:
             raise ToolError(_CANNOT_ASK)
-        return Elicit(f"Run this command?\n\n{question}", Confirmation)
+        place = f" in {workdir}" if (workdir := _WORKDIR.get()) else ""
+        return Elicit(f"Run this command{place}?\n\n{question}", Confirmation)
 
     async def asked_bash(
         command: Command, answer: Any, timeout: Timeout = None, interactive: Interactive = False
@@ -137,7 +147,7 @@ def server(toolbox: Toolbox, asking: Policy | None = None) -> MCPServer:
         try:
             if answer.action != "accept":
                 raise refused(UNCONFIRMED)
-            return await toolbox.bash(command, timeout, interactive)
+            return await toolbox._bash(_WORKDIR.get(), command, timeout, interactive)
         except ShellSessionError as error:
             raise ToolError(str(error)) from error
 

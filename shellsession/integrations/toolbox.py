@@ -77,7 +77,10 @@ JOBS: Final = "; see `jobs`"
 _JOB_LINE: Final = 300  # characters of the line about a job: its command may be long
 _MORE: Final = 40  # characters of the line about jobs that are not listed
 _LEAST_MARK: Final = 40  # characters of a mark alone, where there is no room for output
-_NEXT: Final = "`wait` goes on waiting, `send` answers it if it is interactive, `interrupt` ends it"
+_NEXT: Final = (
+    "`wait` goes on waiting, `send` answers it if it is interactive, `interrupt` ends it (to run others beside it,"
+    " start it again with `&`)"
+)
 # Part of the reason for a command that reads the terminal, and the advice if it was not interactive.
 _READS_TERMINAL: Final = "waits for input from the terminal"
 _RUN_AGAIN: Final = "; to answer it, run it again with interactive=true, then call `send`"
@@ -301,10 +304,30 @@ def _check(name: str, seconds: object, more: str = "") -> None:
     raise InvalidRequest(f"{name} must be a positive number of seconds (at most {LONGEST:.0f}){more}")
 
 
+# No time limit that a model means in seconds is this long and a multiple of 1000; one in milliseconds is.
+_LEAST_MS: Final = 10_000
+
+
+def _refuse_milliseconds(seconds: float) -> None:
+    if seconds >= _LEAST_MS and seconds % 1000 == 0:
+        raise InvalidRequest(
+            f"timeout is in seconds, and {seconds:.0f} are {seconds / 3600:.0f} hours: did you mean"
+            f" {seconds / 1000:.0f}?"
+        )
+
+
 def _for_model(message: str) -> str:
     for words, others in _MODEL_WORDING.items():
         message = message.replace(words, others)
     return message
+
+
+class _Habits(Input):
+    """Arguments of ``bash`` that models know from other tools. No definition names them, as each word of one costs."""
+
+    description: str | None = None
+    run_in_background: bool = False
+    workdir: str | None = None
 
 
 class ToolOptions(TypedDict, total=False):
@@ -381,15 +404,23 @@ class Toolbox:
 
     def checked(self, verb: str, call: object) -> dict[str, Any]:
         """The validated arguments of a call. Raises InvalidRequest with the reason and the valid arguments."""
+        method, habits = self._method(verb), _Habits()
         try:
-            return dict(vars(_arguments(self._method(verb)).read(call)))
+            if verb == "bash" and isinstance(call, Mapping):
+                habits = _Habits.read({name: call[name] for name in _Habits.model_fields if name in call})
+                call = {name: value for name, value in call.items() if name not in _Habits.model_fields}
+            arguments = dict(vars(_arguments(method).read(call)))
+            if habits.run_in_background:
+                arguments["command"] = f"{{ {arguments['command']}\n}} &"
+            return arguments if habits.workdir is None else {**arguments, "workdir": habits.workdir}
         except BadCall as error:
             raise InvalidRequest(_for_model(str(error))) from None
 
     async def call(self, verb: str, call: object) -> str:
         """Call a verb with the arguments that a model sent. Raises ShellSessionError."""
         arguments = self.checked(verb, call)
-        text: str = await getattr(self, verb)(**arguments)
+        workdir = arguments.pop("workdir", None)
+        text: str = await (self._bash(workdir, **arguments) if workdir else getattr(self, verb)(**arguments))
         return text
 
     async def bash(self, command: Command, timeout: Timeout = None, interactive: Interactive = False) -> str:
@@ -399,23 +430,33 @@ class Toolbox:
         Returns its output and, unless it is 0, its exit status. A command that takes long is handed back running:
         continue with `wait`, `send` or `interrupt`.
         """
+        return await self._bash(None, command, timeout, interactive)
+
+    async def _bash(
+        self, workdir: str | None, command: str, timeout: float | None = None, interactive: bool = False
+    ) -> str:
+        """As ``bash``, with a directory for this command only; None is that of the session."""
         if timeout is not None:
             _check("timeout", timeout, f"; by default it is {self._timeout:g}")
-        seconds = await self._permitted(command, self._timeout if timeout is None else timeout)
-        stdin = TTY if interactive else None
+            _refuse_milliseconds(timeout)
+        seconds = await self._permitted(command, self._timeout if timeout is None else timeout, workdir)
         first_wait = min(self._first_wait, seconds)
         async with self._exclusive(first_wait) as until:
-            options: dict[str, Any] = {"stdin": stdin, "tty": interactive, "limits": self._limits}
+            options: dict[str, Any] = {"limits": self._limits}
+            if interactive or not self._session._has_terminal_stdin:
+                options |= {"stdin": TTY if interactive else None, "tty": interactive}
+            if workdir is not None:
+                options["cwd"] = workdir
             if self._on_output is not None:
                 options["on_output"] = self._on_output
             run = partial(self._session.run, command, timeout=first_wait, on_timeout="yield", **options)
             return await self._follow(self._run_first(run, until, seconds), until, begins=True)
 
-    async def _permitted(self, command: str, seconds: float) -> float:
+    async def _permitted(self, command: str, seconds: float, workdir: str | None) -> float:
         """Return the time limit under which the policies let the command run. Raises PolicyRefused."""
         if self._policy is None and self._session.policy is None:
             return seconds
-        request = Request(to_bytes("command", command), timeout=seconds)
+        request = Request(to_bytes("command", command), timeout=seconds, cwd=workdir)
         if self._policy is not None:
             try:
                 request = await permitted(self._policy, request, self._session.cwd)

@@ -372,3 +372,47 @@ def test_confirm_asks_the_user_of_the_client(tmp_path: Path, mode: str) -> None:
     asyncio.run(story())
     assert asked == ["Run this command?\n\nmkdir made", "Run this command?\n\nrmdir made"]
     assert os.listdir(tmp_path) == ["made"]
+
+
+@pytest.mark.parametrize("is_shared", [False, True], ids=["own session", "an agent's session"])
+def test_rules_of_the_command_line_apply_to_a_client(tmp_path: Path, is_shared: bool) -> None:
+    socket, out = tmp_path / "socket", tmp_path / "out"
+    out.mkdir()
+
+    async def story(talk: Talk) -> None:
+        async def refusal(command: str) -> str:
+            text, failed = await talk.call("bash", command=command)
+            assert (failed, text[: len(_ERROR)]) == (True, _ERROR)
+            return text[len(_ERROR) :]
+
+        assert await talk.call("bash", command=f"echo one >{out}/log") == ("[no output]", False)
+        assert "files that can be written" in await refusal(f"echo two >>{tmp_path}/other")
+        assert "is not allowed; allowed: echo, cat" in await refusal(f"rm {out}/log")
+        assert "is known only at run time" in await refusal("$cmd now")
+        assert await talk.call("bash", command=f"cat {out}/log; echo AKIAIOSFODNN7EXAMPLE") == ("one\n***", False)
+
+    rules = ("--redirect", f"{out}/*", "--strict", "--redact", "--allow", "echo", "--allow", "cat")
+    try:
+        talk(story, *rules, *(("-s", "ruled", "--socket", str(socket)) if is_shared else ()))
+    finally:
+        if is_shared:
+            stop = [sys.executable, "-m", "shellsession", "stop", "--socket", str(socket)]
+            subprocess.run(stop, check=True, capture_output=True)
+    assert os.listdir(out) == ["log"]
+    assert not (tmp_path / "other").exists()
+
+
+def test_the_user_is_asked_with_the_directory_of_the_command(tmp_path: Path) -> None:
+    asked = list[str]()
+
+    async def answer(_: object, question: Any) -> ElicitResult:
+        asked.append(question.message)
+        return ElicitResult(action="accept", content={})
+
+    async def story() -> None:
+        async with serving("--confirm", client={"elicitation_callback": answer}) as talk:
+            assert await talk.call("bash", command="pwd", workdir=str(tmp_path)) == (str(tmp_path), False)
+            assert (await talk.call("bash", command="pwd"))[0] == os.getcwd()
+
+    asyncio.run(story())
+    assert asked == [f"Run this command in {tmp_path}?\n\npwd", "Run this command?\n\npwd"]

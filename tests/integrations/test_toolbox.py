@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -12,12 +13,14 @@ import pytest
 from system import wait_until
 
 from shellsession import (
+    TTY,
     Agents,
     AsyncSession,
     InvalidRequest,
     Limits,
     NotRunning,
     Policy,
+    PolicyRefused,
     Session,
     SessionBusy,
     ShellSessionError,
@@ -341,7 +344,7 @@ def test_errors_do_not_suggest_to_run_without_a_limit() -> None:
     [(0.0004, "0.0004"), (0.04, "0.04"), (0.41, "0.4"), (9.94, "9.9"), (10.2, "10")],
 )
 def test_durations_are_shown_without_rounding_to_zero(seconds: float, said: str) -> None:
-    result = Result(b"", b"", None, None, "/", seconds, "timed_out", reason="the time limit")
+    result = Result(b"", b"", None, None, "/", seconds, "timed_out", reason="the time limit passed")
     assert describe([result]).startswith(f"[ended by its time limit after {said} s; ")
 
 
@@ -409,5 +412,68 @@ def test_a_tool_that_a_model_invents_is_refused(name: str) -> None:
         async with AsyncSession() as session:
             with pytest.raises(InvalidRequest, match="the tools are bash, send, wait"):
                 await Toolbox(session).call(name, {})
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("given", "meant"), [(120_000, "33 hours: did you mean 120?"), (1.8e6, "mean 1800?")])
+def test_timeout_in_milliseconds_is_refused(given: float, meant: str) -> None:
+    async def main() -> None:
+        async with AsyncSession() as session:
+            tools = Toolbox(session)
+            with pytest.raises(InvalidRequest, match=re.escape(meant)):
+                await tools.call("bash", {"command": "echo never", "timeout": given})
+            assert await tools.call("bash", {"command": "echo a day", "timeout": 86_400}) == "a day"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", [AsyncSession, Session])
+def test_arguments_of_other_tools_are_accepted_where_they_are_plain(kind: Callable[[], Any], tmp_path: Path) -> None:
+    async def main() -> None:
+        session = kind()
+        tools = Toolbox(session)
+        call = {"command": "pwd; kept=1", "description": "Show the directory", "workdir": str(tmp_path)}
+        assert await tools.call("bash", call) == str(tmp_path)
+        assert await tools.call("bash", {"command": "[ $PWD = " + str(tmp_path) + " ]; echo $? $kept"}) == "1 1"
+        os.mkfifo(fifo := tmp_path / "fifo")
+        # The last line is a comment: nothing may be added to it.
+        started = {"command": f"read x <{fifo}; echo $x # then", "run_in_background": True}
+        assert "left running in the background" in await tools.call("bash", started)
+        assert await tools.call("bash", {"command": "echo meanwhile", "run_in_background": False}) == "meanwhile"
+        await asyncio.to_thread(fifo.write_text, "done\n")
+        assert "]\ndone" in await tools.call("jobs", {"job": "j1", "seconds": 30})
+        with pytest.raises(InvalidRequest, match="workdir: should be a valid string"):
+            await tools.call("bash", {"command": "true", "workdir": 1})
+        with pytest.raises(InvalidRequest, match="cwd: is unknown; the arguments are command, timeout"):
+            await tools.call("bash", {"command": "true", "cwd": "/"})
+        await asyncio.to_thread(session.close) if kind is Session else await session.close()
+
+    asyncio.run(main())
+
+
+def test_workdir_is_where_the_policy_judges(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncSession() as session:
+            tools = Toolbox(session, policy=Policy(write=[f"{tmp_path}/*"]))
+            await tools.call("bash", {"command": "echo >here", "workdir": str(tmp_path)})
+            with pytest.raises(PolicyRefused):
+                await tools.call("bash", {"command": "echo >there", "workdir": "/tmp"})
+
+    asyncio.run(main())
+    assert (tmp_path / "here").exists()
+
+
+@pytest.mark.parametrize("kind", ["AsyncSession", "Session", "daemon"])
+def test_session_with_a_terminal_as_stdin_asks_the_model(kind: str, daemon: Any) -> None:
+    async def main() -> None:
+        session: Any = Session(stdin=TTY) if kind == "Session" else AsyncSession(stdin=TTY)
+        if kind == "daemon":
+            session = await aconnect("asks", daemon.socket, stdin=TTY)
+        tools = Toolbox(session)
+        asks = await tools.bash("read -p 'sure? ' x; echo got $x")
+        assert "it waits for input: `send` answers it" in asks
+        assert "got yes" in await tools.send("yes")
+        await asyncio.to_thread(session.close) if kind == "Session" else await session.close()
 
     asyncio.run(main())

@@ -332,6 +332,11 @@ class Remote(AnySession[PreparedRun]):
         return secrets_of(self.policy, self._redact, environment, logged=logged)
 
     @property
+    def _has_terminal_stdin(self) -> bool:
+        """As ``Base._has_terminal_stdin``, if this client has named it."""
+        return self._opening.get("stdin") == "tty"
+
+    @property
     def idle(self) -> float:
         """As ``Session.idle``."""
         return float(self._info("idle", float, int))
