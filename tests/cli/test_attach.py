@@ -29,11 +29,20 @@ def test_it_loads_nothing_that_it_may_not_need(library: str) -> None:
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
-def test_without_a_terminal_it_says_so(daemon: Daemon) -> None:
+@pytest.mark.parametrize("terminal", ["none", "stdin", "stdout"])
+def test_without_a_terminal_on_both_ends_it_says_so(daemon: Daemon, terminal: str) -> None:
     words = [sys.executable, "-m", "shellsession", "attach", "nobody", "--socket", daemon.socket]
-    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    ours, theirs = os.openpty()
+    stdin, stdout = (theirs if terminal == name else subprocess.DEVNULL for name in ("stdin", "stdout"))
+    try:
+        done = subprocess.run(
+            words, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False, timeout=PATIENCE
+        )
+    finally:
+        os.close(ours)
+        os.close(theirs)
     assert done.returncode == 125
-    assert "terminal" in done.stderr
+    assert "stdin or stdout is not a terminal" in done.stderr
 
 
 def test_a_session_is_opened_where_the_person_is(sits: Sits, tmp_path: Path) -> None:

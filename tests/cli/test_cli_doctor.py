@@ -25,6 +25,7 @@ def test_a_machine_on_which_these_tests_pass_is_well(capsys: pytest.CaptureFixtu
     lines = [json.loads(line) for line in said(capsys, "--json")[1].splitlines()]
     assert [one["name"] for one in lines[:3]] == ["system", "bash", "/proc"]
     assert {one["state"] for one in lines} <= {"ok", "limited"}
+    assert not any("b'" in one["found"] for one in lines)
     assert all(one["advice"] or one["name"] == "sandbox" for one in lines if one["state"] == "limited")
 
 

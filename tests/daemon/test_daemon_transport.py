@@ -17,6 +17,7 @@ from gates import Gate
 from system import PATIENCE, unique_seconds, wait_until, with_argument
 
 from shellsession import RemoteSession, Result
+from shellsession.daemon.client import exchange
 from shellsession.daemon.client.async_session import AsyncRemoteSession
 from shellsession.daemon.client.remote import opening
 from shellsession.engine.kernel.proc import namespaces
@@ -138,3 +139,11 @@ def test_a_command_that_is_left_is_ended(transport: RelayTransport, place: Path,
         client(transport, opening(cwd=place), f"X=kept; echo begun; sleep {seconds}", on_output=leave)
     assert with_argument(seconds) == []
     assert client(transport, opening(), "echo $X").stdout == "kept\n"
+
+
+def test_a_request_that_no_daemon_takes_has_its_attempts() -> None:
+    retries = exchange.Retries()
+    for _ in range(2):
+        moments = [retries.next_moment(is_sent=False) for _ in range(exchange._ATTEMPTS)]
+        assert [moment is None for moment in moments] == [False] * (exchange._ATTEMPTS - 1) + [True]
+        retries.reset()

@@ -38,7 +38,9 @@ from shellsession import (
 from shellsession.contracts import phoenix, spec
 from shellsession.daemon.client import pipe as client
 from shellsession.daemon.client.async_session import Loop
+from shellsession.daemon.client.bridge import Bridge
 from shellsession.daemon.client.pipe import BridgePipe
+from shellsession.daemon.client.transport import ConnectionLost, UnixTransport
 from shellsession.daemon.client.via import Program, ViaTransport
 from shellsession.daemon.protocol import frames, mux
 from shellsession.daemon.protocol.frames import FrameDecoder
@@ -373,6 +375,29 @@ def test_a_bridge_is_told_nonsense(daemon: Daemon) -> None:
     assert done.returncode == 125
     assert b"no frame" in done.stderr
     assert done.stdout.startswith(b"shellsession-bridge ")
+
+
+@pytest.mark.parametrize(
+    ("failure", "said"), [(DaemonUnavailable("why"), b"why"), (ConnectionLost(), b""), (None, b"")], ids=repr
+)
+def test_a_bridge_without_a_daemon_refuses_the_stream(failure: Exception | None, said: bytes) -> None:
+    class Failing(UnixTransport):
+        def reach(self) -> None:
+            if failure is not None:
+                raise failure
+
+    (source, to_bridge), (from_bridge, sink) = os.pipe(), os.pipe()
+    try:
+        bridge = Bridge(FilePipe(source, sink), Failing("nowhere"), {})
+        bridge.turn(0)
+        assert os.read(from_bridge, 10_000).startswith(b"shellsession-bridge ")
+        os.write(to_bridge, frames.frame(frames.OPEN, 1, frames.LOOK))
+        bridge.turn(PATIENCE)
+        assert os.read(from_bridge, 10_000) == frames.frame(frames.REFUSED, 1, said)
+        bridge.close()
+    finally:
+        for fd in (source, to_bridge, from_bridge, sink):
+            os.close(fd)
 
 
 def test_a_stream_that_both_ends_close_at_once_costs_the_others_nothing() -> None:

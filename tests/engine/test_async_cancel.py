@@ -14,7 +14,7 @@ from daemons import Daemon
 from loops import seen, session
 from system import PATIENCE, stat_fields, unique_seconds, until, with_argument
 
-from shellsession import TTY, AsyncSession, NotRunning, aconnect
+from shellsession import TTY, AsyncSession, NotRunning, Session, aconnect
 from shellsession.engine.io.loop import LoopWaiter
 
 
@@ -34,6 +34,14 @@ def test_cancelling_interrupts_the_command_and_keeps_the_shell(place: Path) -> N
             assert sh.pid == shell
 
     asyncio.run(main())
+
+
+def test_nothing_came_of_a_command_that_never_ran(sh: Session) -> None:
+    """As one whose call was cancelled before its turn came."""
+    command = b"echo never"
+    assert (sh._came_of(command), sh._came_of()) == (None, None)
+    sh.run("echo another")
+    assert sh._came_of(command) is None
 
 
 def test_a_timeout_of_asyncio_interrupts_too(place: Path) -> None:

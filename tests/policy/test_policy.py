@@ -214,6 +214,8 @@ def test_any_command_is_taken_or_refused(command: bytes) -> None:
     policy = Policy(strict=True, allow=["ls"], deny=["x", re.compile("y")], deny_commands=["rm"], max_command=70)
     try:
         assert policy.check(Request(command)).command == command
+        assert len(command) <= 70
+        assert b"y" not in command
     except PolicyRefused as refused:
         assert refused.code == "policy_refused"  # noqa: PT017 - both ways are looked at
 
