@@ -27,7 +27,7 @@ _PURE: Final = (
         "daemon.protocol.frames",
         "daemon.protocol.messages",
     ),
-    *("engine.verbs.delivery", "daemon.server.ledger", "daemon.server.deliveries"),
+    *("engine.verbs.delivery", "engine.verbs.known", "daemon.server.ledger", "daemon.server.deliveries"),
     *("contracts.contract", "contracts.one_shot", "contracts.spec", "contracts.langchain", "contracts.phoenix_git"),
 )
 _IO: Final = {"os", "time", "socket", "_socket", "_thread", "select", "selectors", "asyncio", "threading", "subprocess"}

@@ -10,10 +10,10 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ...errors import FORKED, IS_CLOSED, NotRunning, SessionClosed, ShellUnavailable
-from ...models import Request, Result, State
+from ...models import Result, State
 from ...observe import Observers
 from ...options import Options
 from ..bash.outputs import Outputs
@@ -22,20 +22,14 @@ from ..bash.spawn import environment
 from ..io.drainer import DRAINER
 from ..io.nonce import fresh_nonce
 from ..kernel import proc
-from ..wire import names_builtins, runs_unseen
 from .call import Call, Reader, SessionJob, ThreadJob
 from .collect import UnattendedReader
 from .delivery import DELIVERED, Delivery
+from .known import Known
 
 if TYPE_CHECKING:
     from ...policy.secrets import Secrets
 
-# A DEBUG trap, or a file that may have one.
-_MAY_DEBUG: Final = (b"debug", b"source", b". ")
-# When to check that the name which runs a text is still the builtin.
-NEVER: Final = 0
-ONCE: Final = 1  # before the next text, as the last one has run code that it does not show
-ALWAYS: Final = 2  # from now on, as a text has named the builtins
 # How many seconds the end of a session waits for a callback.
 _CALLBACK_PATIENCE: Final = 1.0
 
@@ -78,23 +72,13 @@ class Core:
 
     def forget_bash(self) -> None:
         """Reset what we know about bash, because a new one is about to start."""
-        self.status = 0  # `$?`
+        self.known = Known()
         self.setter = b"s" + fresh_nonce()[:8]  # the name of the function that sets `$?` (see Frame)
-        self.had_children = False  # bash had children when the last command ended; an idle bash gets no new ones
-        self.left: Mapping[int, int] = {}  # what commands had left running by then (see Family.present)
-        self.guard = ONCE  # when to check that the name which runs a text is still the builtin
-        self.spelling = 0  # that name: an index into wire.SPELLINGS
-        self.prompt_speaks = False  # something prints at the prompt: PROMPT_COMMAND, a DEBUG trap, `set -x`
-        self.errexit = False  # `set -e` is on
-        self.echoes = False  # `set -x`, `-v` or `-T` is on
-        # `set -x`, `-v` or a DEBUG trap is on. They would print our words in a group, so the next command gets none.
-        # Asked only where it could get one.
-        self.traced = False
-        self.trapping = False  # a command of this shell has named traps: later ones may run them
-        self.debugging = False  # such a command may have set a DEBUG trap
-        self.functions_trap = False  # `set -T` is on: a function of ours would run the user's RETURN trap
-        self.named: set[int] = set()  # descriptors that an `exec` has named; a function may use them later
         self.scope = b""  # the line that restores the directory and variables of before the command (see ``scope``)
+
+    def learn(self, **facts: Any) -> None:
+        """Note these facts of ``Known``."""
+        self.known = self.known._replace(**facts)
 
     # -- from any thread, and from callbacks
 
@@ -185,25 +169,6 @@ class Core:
         self._begun = number = self._begun + 1
         call.id, call.outputs = f"c{number}", self.outputs
         return call
-
-    def note_traps(self, request: Request) -> None:
-        """Note whether the command may set traps. Those of a subshell end with it."""
-        if request.isolated or not (self.trapping or b"trap" in request.command):
-            return
-        self.trapping = True
-        if not self.debugging:
-            text = request.command.lower()
-            self.debugging = any(word in text for word in _MAY_DEBUG)
-
-    def guard_after(self, text: bytes) -> int:
-        """Return when to check the name that runs a text, after ``text`` has run."""
-        if self.guard == ALWAYS or names_builtins(text):
-            return ALWAYS
-        return ONCE if runs_unseen(text) else NEVER
-
-    def may_run_trap(self, request: Request) -> bool:
-        """Return whether a trap may print after everything else: an EXIT trap, or one for a pending signal."""
-        return self.trapping or request.isolated
 
     @property
     def state(self) -> State:

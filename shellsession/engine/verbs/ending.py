@@ -16,25 +16,26 @@ from ..io.streams import Stream
 from ..io.threads import Steps, Wait
 from ..kernel import proc
 from ..kernel.signals import kill, signals_deferred
-from ..wire import GUARDS, is_blank, repeated
+from ..wire import GUARDS, repeated
 from . import collect, scope
 from .call import Call, remembered
 from .collect import DEAD, MARK
 from .core import Core
 from .interrupt import PROMPT, Escalation
+from .known import TRACING
 from .results import result
 from .shell_end import CLOSED_DESCRIPTORS, ROUNDS, TICK, kill_shell, memory_kill, retire, shell_died
 
 
 def leave_jobs(engine: Core, shell: Shell, call: Call, held: list[tuple[StreamName, Stream]]) -> tuple[int, ...]:
     """Make a job of what still runs: new children of bash, or processes that hold the streams. Returns their pids."""
-    pids = shell.family.newer_children(call.older) if engine.had_children else []
+    pids = shell.family.newer_children(call.older) if engine.known.had_children else []
     if pids or held:
         _make_job(engine, shell, call, pids, held)
     if b"disown" in call.request.command:
         for job in engine.jobs:
             job.bash_pid = 0  # from now on, bash reports 0 for it, however it ends
-    if engine.had_children and engine.terminal_job is None:
+    if engine.known.had_children and engine.terminal_job is None:
         _lend_terminal(engine, shell, call)
     return tuple(pids)
 
@@ -77,7 +78,6 @@ _LAST: Final = ((signal.SIGHUP, 0.1), (signal.SIGKILL, 5.0))
 # Seconds for each question after an interrupt. There are several, because a late signal may interrupt a question. They
 # grow, because a slow PROMPT_COMMAND runs twice for each.
 _ASKS: Final = (0.5, 1.0, 2.0, 4.0)
-_TRACING: Final = frozenset(b"xvT")
 # Bash's `read` reads more from a file or terminal than it returns. An interrupted `read` would pass the rest to the
 # next `read`, of whatever file. This `read` drops it. (No command relies on `$_`.)
 _FORGET: Final = b"! \\builtin read -r _ </dev/null"
@@ -87,7 +87,7 @@ OVERFLOWED: Final = "the output went over the limit"
 def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
     """Make the result of a command after the mark, with the rest of its output.
 
-    ``engine.had_children`` says whether bash has children now.
+    ``engine.known.had_children`` says whether bash has children now.
     """
     mark = call.finder.mark
     assert mark is not None
@@ -95,24 +95,20 @@ def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
     engine.withdraw_last()
     if mark.thrown:
         yield from collect.ask(shell, _FORGET)
-    engine.functions_trap, engine.errexit = b"T" in flags, b"e" in flags
-    engine.guard = engine.guard_after(call.request.command)
-    # A text with nothing to run leaves `$?` unchanged, as Enter does at a prompt. If bash failed all the same, a
-    # comment was no comment (`shopt -u interactive_comments`).
-    if mark.status or not is_blank(call.request.command):
-        engine.status = mark.status
+    engine.known = known = engine.known.after(call.request.command, mark)
     # Before the streams are drained: then all that the processes wrote before they ended is there.
-    engine.had_children = engine.had_children and (yield from _has_children_at_prompt(shell, call))
+    if known.had_children and not (yield from _has_children_at_prompt(shell, call)):
+        engine.learn(had_children=False)
     held = collect.drain(shell, call)
-    engine.echoes = echoes = not _TRACING.isdisjoint(flags)
+    echoes = known.echoes
     said = call.finder.noise_before_mark if call.finder.has_noise else b""
     if said and not (echoes or call.ending or call.own_output.total) and (yield from _is_prompt(shell, said)):
         said = b""
     noise = call.own_output.total > 0 or said != b""
-    if engine.debugging and (call.typed.grouped or call.ending) and not echoes and not call.retyped:
-        engine.prompt_speaks = yield from _prompt_speaks(engine, shell)
+    if known.debugging and (call.typed.grouped or call.ending) and not echoes and not call.retyped:
+        engine.learn(prompt_speaks=(yield from _prompt_speaks(known.spelling, shell)))
     elif call.ending is None or echoes:  # otherwise the noise is about the interrupt and our own questions
-        engine.prompt_speaks = echoes or noise
+        engine.learn(prompt_speaks=echoes or noise)
     if engine.scope:
         left = yield from scope.leave(engine, shell)
         if left.fault:
@@ -124,8 +120,9 @@ def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
     if call.terminal:
         engine.unread = shell.keyboard.reset()
     shell.files.clear()
-    background = leave_jobs(engine, shell, call, held) if engine.had_children or held else ()
-    engine.left = {**call.older, **dict.fromkeys(background, proc.time_now())} if engine.had_children else {}
+    has_children = engine.known.had_children
+    background = leave_jobs(engine, shell, call, held) if has_children or held else ()
+    engine.learn(left={**call.older, **dict.fromkeys(background, proc.time_now())} if has_children else {})
     if b"E" in flags and b"T" in flags and (yield from _is_refused(shell)):
         call.reason = "the shell cannot run another command (extdebug, and a DEBUG trap that may refuse it)"
         return (yield from retire(engine, call, mark))
@@ -181,13 +178,13 @@ def is_traced(shell: Shell) -> Steps[bool]:
     """
     said = yield from collect.ask(shell, b'! \\builtin trap -p DEBUG >&2; ! <"/dev/null/flags:$-/"')
     flags = re.findall(rb"/flags:(\w+)/: ", said or b"")
-    return said is None or b"trap -- " in said or not flags or not _TRACING.isdisjoint(flags[-1])
+    return said is None or b"trap -- " in said or not flags or not TRACING.isdisjoint(flags[-1])
 
 
-def _prompt_speaks(engine: Core, shell: Shell) -> Steps[bool]:
+def _prompt_speaks(spelling: int, shell: Shell) -> Steps[bool]:
     """Return whether bash prints something (by a DEBUG trap or PROMPT_COMMAND) when it runs only a line of ours."""
     shell.clear_own_output()
-    said = yield from collect.ask(shell, b"if %b; then :; fi" % GUARDS[engine.spelling])
+    said = yield from collect.ask(shell, b"if %b; then :; fi" % GUARDS[spelling])
     return said is None or not said.startswith(b"bash: /") or bool(shell.read_own_stdout())
 
 
@@ -241,6 +238,6 @@ def _settle(engine: Core, call: Call) -> Steps[Result]:
         shell.signal(signal.SIGCHLD)
     for patience in _ASKS:
         if (yield from collect.ask(shell, b"", patience)) is not None:
-            engine.had_children = shell.family.has_children()
+            engine.learn(had_children=shell.family.has_children())
             return (yield from finish(engine, shell, call))
     return (yield from kill_shell(engine, call))

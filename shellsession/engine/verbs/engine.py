@@ -116,8 +116,9 @@ def attend(
         if what == MARK:
             if not submit.ran_beyond_doubt(call) and (yield from submit.must_retype(core, call)):
                 continue
-            core.had_children = shell.family.has_children()
-            if core.had_children:
+            if (has_children := shell.family.has_children()) != core.known.had_children:
+                core.learn(had_children=has_children)
+            if has_children:
                 what = yield from wait_for_end(shell, call, until)
         if what == MARK:
             return (yield from ending.finish(core, shell, call))
@@ -187,7 +188,8 @@ class Engine(Core):
             yield from handshake(shell, self.options.tty, self.refuse_closed)
             for text in self.options.startup:
                 yield from self._prepare(text)
-            self.status, shell.phase = 0, READY
+            self.learn(status=0)
+            shell.phase = READY
             self._start_logged = True
             self._log("bash started, pid %d", shell.pid)
         except GeneratorExit:
@@ -212,7 +214,7 @@ class Engine(Core):
     def _prepare(self, text: bytes) -> Steps[None]:
         """Run a startup command. Raises StartupFailed."""
         request = Request(text, tty=False, timeout=self.options.timeout)
-        self.note_traps(request)
+        self.known = self.known.before(request)
         call = self.last = submit.start(self, self.live(), request)
         came = yield from end_on_error(self, attend(self, call, call.until))
         if call.ending is None:  # a thread that waits gets this result only if it has ended the startup command itself
@@ -325,12 +327,14 @@ class Engine(Core):
             self._yield_to_restart()
         lost, self.lost = None if self.lost is None else self.lost.loss, None
         if lost is None and not is_gone:
-            self.note_traps(request)
-            self.traced = self.prompt_speaks and self.may_run_trap(request) and (yield from ending.is_traced(shell))
+            self.known = known = self.known.before(request)
+            asks = known.prompt_speaks and known.may_run_trap(request)
+            if (traced := asks and (yield from ending.is_traced(shell))) != known.traced:
+                self.learn(traced=traced)
             if (request.cwd is None and not request.env) or (fault := (yield from self._enter(request))) is None:
                 return self.name(submit.start(self, shell, request))
             return fault
-        call = self.last = self.name(Call(request, Typed(), self.left))
+        call = self.last = self.name(Call(request, Typed(), self.known.left))
         call.not_run = True
         call.reason = GONE
         if lost is None:
@@ -345,7 +349,7 @@ class Engine(Core):
         entered = yield from scope.enter(self, shell, request)
         if not entered.fault:
             return None
-        call = self.last = self.name(Call(request, Typed(), self.left))
+        call = self.last = self.name(Call(request, Typed(), self.known.left))
         call.not_run, call.reason = True, f"cwd= or env= could not be set: {entered.fault}"
         if entered.mark is None:
             yield from shell_end.kill_shell(self, call)

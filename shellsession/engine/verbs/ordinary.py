@@ -21,8 +21,9 @@ from ..io.threads import SOON, Wait
 from ..wire import LONG_READS, READ_MAX, SECRET, UNUSUAL, plain_mark, quote
 from .call import Call, Typed
 from .collect import QUICK, take_message
-from .core import NEVER, ONCE, Core
+from .core import Core
 from .delivery import DELIVERED
+from .known import NEVER
 from .submit import frame
 
 # A longer text goes into a file, on the general path.
@@ -53,8 +54,8 @@ class Ordinary:
         self.wait = Wait((shell.control.fd,), spin=SOON, within=QUICK)
         # Not the core, which refers to this object: the cycle would keep both alive until the next garbage collection.
         self._shell = shell
-        self._state = flags, core.guard, core.trapping, shell.prompt
-        self._flags, self._guarded, self._prompt = flags, core.guard != NEVER, shell.prompt
+        self._state = flags, core.known.guard, core.known.trapping, shell.prompt
+        self._flags, self._guarded, self._prompt = flags, core.known.guard != NEVER, shell.prompt
         self._lines: dict[tuple[bool, int], _Line] = {}  # by `tty`, and by `$?`
         self._line: _Line
         self._said: bytes | None = None  # what bash has printed since the command was typed
@@ -67,15 +68,8 @@ class Ordinary:
             shell is None
             or mark is None
             or call.ending is not None
-            or core.had_children
             or core.terminal_job is not None
-            or core.prompt_speaks
-            or core.spelling
-            or core.functions_trap
-            or core.named
-            or core.echoes
-            or core.debugging
-            or core.guard == ONCE
+            or not core.known.is_usual
             or shell.version < LONG_READS
         ):
             return None
@@ -83,7 +77,7 @@ class Ordinary:
 
     def fits(self, core: Core, shell: Shell, flags: bytes) -> bool:
         """Return whether this object is still right for the state of the shell."""
-        return self._shell is shell and self._state == (flags, core.guard, core.trapping, shell.prompt)
+        return self._shell is shell and self._state == (flags, core.known.guard, core.known.trapping, shell.prompt)
 
     def send(self, core: Core, request: Request) -> Call | None:
         """Type the command and return its call. If it is no ordinary command, type nothing and return None."""
@@ -103,7 +97,7 @@ class Ordinary:
             or not shell.prepare(True)
         ):
             return None
-        line = self._lines.get((request.tty, core.status)) or self._learn(core, request.tty)
+        line = self._lines.get((request.tty, core.known.status)) or self._learn(core, request.tty)
         out, err = line.out, line.err
         if not shell.streams.are_in_place(out, err):
             self._lines.clear()
@@ -129,12 +123,12 @@ class Ordinary:
         out, err = streams.get("tty" if tty else "out"), streams.get("err")
         made = frame(core, self._shell, Request(_TEXT, tty=tty), _NONCE, out, err)
         made = made._replace(nounset=b"u" in self._flags)
-        lines = made.lines(quote(_TEXT), core.status)
+        lines = made.lines(quote(_TEXT), core.known.status)
         words = lines.replace(b"%", b"%%").replace(quote(_TEXT), b"%b")
         words = words.replace(_NONCE, b"%b").replace(_NONCE[SECRET:], b"%b")
         outputs: tuple[tuple[StreamName, Stream], ...] = (("stdout", out), ("stderr", err))
         typed = Typed(streams=(*outputs, ("stdout", self._shell.terminal)), grouped=made.grouped)
-        line = self._lines[tty, core.status] = _Line(words, out, err, typed)
+        line = self._lines[tty, core.known.status] = _Line(words, out, err, typed)
         return line
 
     def has_only_prompt(self) -> bool:
@@ -173,7 +167,9 @@ class Ordinary:
                     call.feed(name, data, call.last_output)
             return None
         control.note_mark(mark)
-        core.status, shell.busy = mark.status, b""
+        if mark.status != core.known.status:
+            core.learn(status=mark.status)
+        shell.busy = b""
         duration = time.monotonic() - call.started
         cwd, delivery = shell.check_cwd(mark.cwd), call.delivery
         result = exited(*output, mark.status, cwd, duration, call.id, call.request.command)

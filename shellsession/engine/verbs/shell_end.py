@@ -62,7 +62,7 @@ def shell_died(engine: Core, call: Call) -> Steps[Result]:
     collect.drain(shell, call)
     # A bash that lost its descriptors ends with 1. With another status the text ended it, and the mark is not bash's.
     mark = _final_mark(call) if status == 1 else None
-    if not engine.prompt_speaks and call.finder.mark is None:
+    if not engine.known.prompt_speaks and call.finder.mark is None:
         take_own_output(call)
     call.note_killed(_hung_up(shell, call))
     call.reason = call.reason or engine.kill_reason or memory_kill(engine, shell, status)
@@ -140,7 +140,7 @@ def _how_it_ended(engine: Core, text: bytes, status: int | None, mark: Mark | No
         name = signal_name(-status)  # a real-time signal has none
         return f"the session's bash was killed by signal {-status}" + (f" ({name})" if name else "")
     hint = ""
-    if status and (engine.errexit or sets_errexit(text)):
+    if status and (engine.known.errexit or sets_errexit(text)):
         hint = "; `set -e` does that when a command fails"
     elif status == 1 and closes_descriptors(text):
         hint = "; closing the descriptors from 10 to 12 does that"

@@ -32,7 +32,8 @@ from ..wire import (
 )
 from .call import Call, Typed
 from .collect import BROKEN, STOLEN, ask
-from .core import NEVER, Core
+from .core import Core
+from .known import NEVER
 
 # After its own job, bash takes the terminal back. Nothing else can do that: no other process of ours is in bash's
 # kernel session.
@@ -59,11 +60,11 @@ def start(engine: Core, shell: Shell, request: Request) -> Call:
     """Type the command to bash, and return its call."""
     terminal = request.stdin is TTY
     older: Mapping[int, int] = {}
-    if engine.had_children and shell.family.has_children():
+    if engine.known.had_children and shell.family.has_children():
         older = shell.family.present()
     if older or engine.terminal_job is not None:
         _settle_terminal(engine, shell, request)
-    if engine.prompt_speaks and engine.may_run_trap(request):
+    if engine.known.prompt_speaks and engine.known.may_run_trap(request):
         shell.clear_own_output()
     if terminal and shell.is_background():
         shell.control.send(_TO_FOREGROUND)
@@ -126,11 +127,12 @@ def frame(engine: Core, shell: Shell, request: Request, nonce: bytes, out: Strea
     redirections = _redirections(shell, request, out)
     errors = b"2>" + (err.word if err else b"&1")
     # Bash gives background commands /dev/null as stdin. In a group that has its own stdin, it gives them that instead.
-    grouped = not engine.traced and engine.may_run_trap(request) and (request.stdin is None or request.isolated)
+    known = engine.known
+    grouped = not known.traced and known.may_run_trap(request) and (request.stdin is None or request.isolated)
     reserved = _reserved(engine, shell, request, grouped)
     return Frame(
-        *(nonce, redirections, errors, engine.spelling, request.isolated, grouped, reserved),
-        *(engine.setter, shell.version, engine.guard != NEVER),
+        *(nonce, redirections, errors, known.spelling, request.isolated, grouped, reserved),
+        *(engine.setter, shell.version, known.guard != NEVER),
     )
 
 
@@ -142,23 +144,24 @@ def _reserved(engine: Core, shell: Shell, request: Request, grouped: bool) -> Se
     if request.isolated and grouped:
         return ()  # a subshell has closed what bash keeps, and no redirection in it makes bash keep more
     named = named_descriptors(request.command)
-    if not request.isolated:
-        engine.named |= named
-    named |= engine.named
+    if not request.isolated and not named <= engine.known.named:
+        engine.learn(named=engine.known.named | named)
+    named |= engine.known.named
     return sorted(named - activity.descriptors(shell.pid)) if named else ()
 
 
 def _arguments(engine: Core, shell: Shell, request: Request) -> Iterator[tuple[bytes, int]]:
     """Yield arguments for the text, each with the status to set before it: the best first, the shortest last."""
-    text, status = request.command, engine.status
+    text, known = request.command, engine.known
+    status, spelling = known.status, known.spelling
     if b"\\" in text:
         text = _end_last_line(text)
-    if engine.spelling == SOURCE:
+    if spelling == SOURCE:
         yield quote(shell.files.write("text", text)), status
         return
     if len(text) <= READ_MAX:
-        yield (quote(text) + leaving(status, engine.spelling), 0) if engine.functions_trap else (quote(text), status)
-    yield from_file(shell.files.write("text", text), text, status, engine.spelling), 0
+        yield (quote(text) + leaving(status, spelling), 0) if known.functions_trap else (quote(text), status)
+    yield from_file(shell.files.write("text", text), text, status, spelling), 0
 
 
 def _end_last_line(text: bytes) -> bytes:
@@ -198,7 +201,7 @@ def must_retype(engine: Core, call: Call) -> Steps[bool]:
         call.finder = MarkFinder(call.finder.nonce + b"x")  # a mark that is still on its way must not count
         return True
     if mark.skipped:  # the name that runs the text is hidden by a function, or disabled
-        engine.spelling = (engine.spelling + 1) % SPELLING_COUNT
+        engine.learn(spelling=(engine.known.spelling + 1) % SPELLING_COUNT)
     elif not call.begun and _is_something_gone(shell, call):  # our files were removed since we last checked
         for stream in shell.streams:
             engine.forget_fd(stream.fd)
