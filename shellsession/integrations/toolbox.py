@@ -30,6 +30,7 @@ from ..contracts.contract import BadCall, Input, tool_definition
 from ..daemon.client import admin
 from ..daemon.client.async_session import AsyncRemoteSession
 from ..daemon.client.remote import TURN_WITHIN, UNLESS_LOST
+from ..daemon.protocol.messages import from_part
 from ..engine.io.jobs import wait_for
 from ..engine.io.loop import to_its_end
 from ..engine.verbs.delivery import joined
@@ -77,10 +78,7 @@ JOBS: Final = "; see `jobs`"
 _JOB_LINE: Final = 300  # characters of the line about a job: its command may be long
 _MORE: Final = 40  # characters of the line about jobs that are not listed
 _LEAST_MARK: Final = 40  # characters of a mark alone, where there is no room for output
-_NEXT: Final = (
-    "`wait` goes on waiting, `send` answers it if it is interactive, `interrupt` ends it (to run others beside it,"
-    " start it again with `&`)"
-)
+_NEXT: Final = "`wait` goes on waiting, `send` answers it if it is interactive, `interrupt` ends it"
 # Part of the reason for a command that reads the terminal, and the advice if it was not interactive.
 _READS_TERMINAL: Final = "waits for input from the terminal"
 _RUN_AGAIN: Final = "; to answer it, run it again with interactive=true, then call `send`"
@@ -93,12 +91,16 @@ def limits_for(max_chars: int) -> Limits:
 
 
 def describe(
-    results: Sequence[Result], limit: int = MAX_CHARS, jobs: str = JOBS, secrets: Secrets | None = None
+    results: Sequence[Result],
+    limit: int = MAX_CHARS,
+    jobs: str = JOBS,
+    secrets: Secrets | None = None,
+    more: Sequence[str] = (),
 ) -> str:
     """A command's results as one text: its output in order, how it ended, and what it left running.
 
     ``jobs``: names the tool that lists running jobs; "" if the model has only one tool, and none that reads the rest.
-    ``secrets``: those to mask.
+    ``secrets``: those to mask. ``more``: other notes.
     """
     result = functools.reduce(joined, results)
     notes = [_describe_end(result)]
@@ -106,6 +108,7 @@ def describe(
         notes[0] += _RUN_AGAIN
     if result.background:
         notes.append(left_running(result.background) + jobs)
+    notes += more
     id = result.id if jobs and result.output_kept else ""
     if secrets is None:
         streams = streams_of(result)
@@ -262,7 +265,8 @@ Enter = Annotated[
 _NO_PATTERN: Final[Mapping[str, str]] = {}
 _NOTHING: Final = "[nothing: there is no such part, or no line matches]"
 _EARLIER: Final = (
-    "an earlier command is still running, so nothing was run: `wait` for it, `send` it input, or `interrupt` it"
+    "an earlier command is still running, so nothing was run: `wait` for it, `send` it input, or `interrupt` it; to run"
+    " others beside it, start it again with `&`"
 )
 # Wording of the library's errors that names its functions and options, and wording that names those of the model. A
 # test of each fails if the library's wording changes.
@@ -383,6 +387,8 @@ class Toolbox:
         self._connect = connect or reopen
         self._relied_on = False  # the model has run a command in this session
         self._told_loss = False  # the model was told that the daemon's session has ended, and has run nothing since
+        self._watched = set[str]()  # ids of the jobs whose end the model was not told
+        self._known = set[str]()  # and of all that were left
         self._turns: Turns | None = None  # the queue of calls in the current loop: models make several at once
         self._alarm: asyncio.TimerHandle | None = None  # goes off at the deadline while no call waits
         # Ends the handed-back command at the deadline; the next call takes its result.
@@ -497,7 +503,7 @@ class Toolbox:
         self._cancel_alarm()
         self._deadline = None
         try:
-            return self._described([await self._timed_out_or(self._interrupt)])
+            return await self._described([await self._timed_out_or(self._interrupt)])
         except ShellSessionError as error:
             self._reword(error)
             raise
@@ -526,7 +532,10 @@ class Toolbox:
         if job is None:
             if until is not None or seconds is not None or kill:
                 raise InvalidRequest("name the job: call jobs without arguments to list the ids")
-            return list_jobs(await self._jobs(), self._max_chars)
+            running = {id for id, (runs, _) in (await self._job_states()).items() if runs} if self._watched else set()
+            text = list_jobs(await self._jobs(), self._max_chars)
+            self._watched &= running  # the text tells the end of the others
+            return text
         if seconds is not None:
             _check("seconds", seconds)
         known = (*self._session.jobs(), *self._session.jobs(released=True))
@@ -541,6 +550,8 @@ class Toolbox:
             pattern = None if until is None else re.escape(until)  # a model's regular expression could take forever
             if not await wait_for(found, limit, pattern) and until is not None:
                 notes = [f"[it has not printed {until!r:.200}]"]
+        if not found.running:
+            self._watched.discard(found.id)
         room = self._max_chars - sum(len(note) + 1 for note in notes)
         return "\n".join([list_jobs([_read_job(found, self._session._secrets)], room), *notes])
 
@@ -571,10 +582,37 @@ class Toolbox:
         masked = text if self._session._secrets is None else self._session._secrets.mask(text)
         return fitted(masked.encode("utf-8", "replace"), 0, 0, self._max_chars, cleaned=False)
 
-    def _described(self, results: Sequence[Result]) -> str:
-        return describe(results, self._max_chars, secrets=self._session._secrets)
+    async def _described(self, results: Sequence[Result]) -> str:
+        left = any(result.background for result in results)
+        ends = await self._job_ends(left) if left or self._watched else ()
+        return describe(results, self._max_chars, secrets=self._session._secrets, more=ends)
+
+    async def _job_ends(self, left: bool) -> list[str]:
+        """A note about the jobs that have ended since the last call. ``left``: a command has left another one."""
+        states = await self._job_states()
+        ended = [id for id, (running, _) in states.items() if id in self._watched and not running]
+        self._watched.intersection_update(states.keys() - ended)
+        if left:  # the last job is new, even if it has ended meanwhile; others may be of earlier clients
+            latest = next(reversed(states), "")
+            self._watched.update(id for id in states.keys() - self._known if states[id][0] or id == latest)
+            self._known.update(states)
+        codes = [f"{id}{'' if states[id][1] is None else f' (exit status {states[id][1]})'}" for id in ended[:LISTED]]
+        more = [f"{len(ended) - LISTED} more"] * (len(ended) > LISTED)
+        return [f"ended in the background: job {', '.join((*codes, *more))}"] * bool(ended)
+
+    async def _job_states(self) -> dict[str, tuple[bool, int | None]]:
+        """Whether each job runs, and its exit status, by id; the oldest first."""
+        session = self._session
+        with suppress(ShellSessionError):  # the session is closed or lost: its jobs have ended with it
+            if not isinstance(session, AsyncRemoteSession):
+                return {job.id: (job.running, job.exit_code) for job in session.jobs()}
+            reply = await session._ask(session._message("jobs", released=False))
+            return {one["id"]: (one["running"], one["exit_code"]) for one in from_part(reply.parts)}
+        return {}
 
     def _forget_command(self) -> None:
+        self._watched.clear()
+        self._known.clear()
         self._cancel_alarm()
         self._deadline = self._time_out_task = self._handed_back = None
 
@@ -692,7 +730,7 @@ class Toolbox:
                 self._add_result(results, await self._session.wait(self._next_wait(until), **pattern))
             if not results[-1].runs_on:
                 self._deadline = None
-            return self._described(results)
+            return await self._described(results)
         except asyncio.CancelledError:  # when a client gives up, its command must not run on
             if results or not begins:  # otherwise an earlier command is handed back, which this call must not end
                 self._deadline = None

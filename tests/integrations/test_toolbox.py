@@ -381,7 +381,9 @@ def test_what_a_model_reads_names_its_own_tools() -> None:
         assert "run it again with interactive=true, then call `send`" in asks
         assert "`interrupt` ends it" in await said("bash", command="sleep 1000", timeout=60)
         assert "run it again with interactive=true" in await said("send", text="x")
-        assert "`wait` for it" in await said("bash", command="true")
+        refused = await said("bash", command="true")
+        assert "`wait` for it" in refused
+        assert "start it again with `&`" in refused
         lines = "lines is [first, last], such as [200, 300]; [200, null] goes to the end; "
         for wrong in ([2, 1], [5], "200:300", 5):
             assert (await said("read_output", id="c1", lines=wrong)).startswith(lines)
@@ -475,5 +477,64 @@ def test_session_with_a_terminal_as_stdin_asks_the_model(kind: str, daemon: Any)
         assert "it waits for input: `send` answers it" in asks
         assert "got yes" in await tools.send("yes")
         await asyncio.to_thread(session.close) if kind == "Session" else await session.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", ["AsyncSession", "Session", "daemon"])
+def test_end_of_a_job_is_told_once(kind: str, tmp_path: Path, daemon: Any) -> None:
+    async def main() -> None:
+        session: Any = Session() if kind == "Session" else AsyncSession()
+        if kind == "daemon":
+            session = await aconnect("ends", daemon.socket)
+        tools = Toolbox(session)
+        fifos = [tmp_path / name for name in "abc"]
+        for number, fifo in enumerate(fifos):
+            os.mkfifo(fifo)
+            assert "[ended" not in await tools.bash(f"(read x <{fifo}; exit {number}) &")
+
+        async def end(number: int) -> None:
+            await asyncio.to_thread(fifos[number].write_text, "\n")
+            (job,) = [job for job in session.jobs() if job.id == f"j{number + 1}"]
+            await asyncio.to_thread(wait_until, lambda: not job.running, "the job's end")
+
+        await end(1)
+        assert await tools.bash("echo on") == "on\n[ended in the background: job j2 (exit status 1)]"
+        assert await tools.bash("echo on") == "on"
+        await end(0)
+        assert "j1, ended" in await tools.call("jobs", {})
+        assert await tools.bash("echo on") == "on"
+        await end(2)
+        assert "j3, ended" in await tools.call("jobs", {"job": "j3"})
+        assert await tools.bash("echo on") == "on"
+        await asyncio.to_thread(session.close) if kind == "Session" else await session.close()
+
+    asyncio.run(main())
+
+
+def test_end_of_a_job_is_told_while_a_command_is_handed_back(tmp_path: Path) -> None:
+    os.mkfifo(fifo := tmp_path / "fifo")
+
+    async def main() -> None:
+        async with AsyncSession() as session:
+            tools = Toolbox(session, patience=0.2, tick=0.05)
+            await tools.bash(f"(read x <{fifo}; exit 7) &")
+            assert "still running" in await tools.bash("sleep 1000")
+            await asyncio.to_thread(fifo.write_text, "\n")
+            (job,) = session.jobs()
+            await asyncio.to_thread(wait_until, lambda: not job.running, "the job's end")
+            assert "ended in the background: job j1" in await tools.wait()
+            assert "job j1" not in await tools.interrupt()
+
+    asyncio.run(main())
+
+
+def test_jobs_that_a_restart_ends_are_not_told() -> None:
+    async def main() -> None:
+        async with AsyncSession() as session:
+            tools = Toolbox(session)
+            await tools.bash("sleep 1000 &")
+            await tools.restart()
+            assert await tools.bash("echo on") == "on"
 
     asyncio.run(main())
