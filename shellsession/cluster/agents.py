@@ -44,6 +44,9 @@ from .pipe import NodeTransport
 S = TypeVar("S", bound=Remote)
 T = TypeVar("T")
 _ANSWER: Final = 10.0  # seconds that a node has to answer a question about it
+# Only the head has this resource. The directory is there, as Ray itself ends without its head. (A soft affinity does
+# not hold an actor that needs no resources: the node that Ray asks first takes it.)
+_HEAD: Final = "node:__internal_head__"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +90,8 @@ class _AgentTransport(Pool):
         self._node = None
         node.pool.close()
         return DaemonUnavailable(
-            f"{node} was lost, and the session of agent {self._agent!r} with it; nothing was run: run the command"
-            " again for a fresh session on another node"
+            f"{node} was lost, or another driver closed these agents, and the session of agent {self._agent!r} is"
+            " gone; nothing was run: run the command again for a fresh session"
         )
 
     def _call(self, function: Callable[[NodeTransport], T], anew: bool = False) -> T:
@@ -126,8 +129,9 @@ class _AgentTransport(Pool):
 class _Cluster:
     """A driver's view of the directory and the nodes. All calls block."""
 
-    def __init__(self, directory: Any, patience: float) -> None:
-        self.directory, self._patience = directory, patience
+    def __init__(self, directory: Any, driver: str, patience: float) -> None:
+        self.directory, self._driver, self._patience = directory, driver, patience
+        self._placed = set[str]()  # the agents to which this driver gave their places
         self._nodes: dict[str, NodeTransport] = {}
         self._lock = threading.Lock()
         self._owner = os.getpid()
@@ -144,7 +148,8 @@ class _Cluster:
             answer = ray.get(call)
         except RayError as error:
             raise DaemonUnavailable(
-                f"the directory of these agents is gone: {str(error).strip().partition(chr(10))[0]}"
+                "these agents are gone, as another driver closed them or their first driver ended: make new ones"
+                f" ({str(error).strip().partition(chr(10))[0]})"
             ) from error
         if isinstance(answer, ShellSessionError):
             raise answer
@@ -153,7 +158,15 @@ class _Cluster:
     def place(self, agents: Sequence[str]) -> list[NodeTransport]:
         with self._lock:
             lost = [node.name for node in self._nodes.values() if node.is_lost]
-        return [self._known(*one) for one in self.ask(self.directory.place.remote(list(agents), lost))]
+        places = self.ask(self.directory.place.remote(list(agents), lost))
+        with self._lock:
+            self._placed.update(agent for agent, (*_, is_new) in zip(agents, places, strict=True) if is_new)
+        return [self._known(*place) for *place, _ in places]
+
+    def forget(self, agent: str) -> None:
+        """Free the place of an agent whose session was closed."""
+        self._placed.discard(agent)
+        self.ask(self.directory.forget.remote(agent))
 
     def _known(self, name: str, address: str, relay: Any) -> NodeTransport:
         with self._lock:
@@ -187,8 +200,14 @@ class _Cluster:
         for node in self._nodes.values():
             node.pool.close()
 
+    def leave(self) -> None:
+        """End the agents that this driver has placed; all, if it is the first one."""
+        with suppress(DaemonUnavailable):  # another driver has closed them
+            if self.ask(self.directory.leave.remote(self._driver, list(self._placed))):
+                ray.kill(self.directory)
+
     def close(self) -> None:
-        with suppress(DaemonUnavailable):  # another driver has closed it
+        with suppress(DaemonUnavailable):  # as above
             self.ask(self.directory.close.remote())
         ray.kill(self.directory)
 
@@ -213,7 +232,7 @@ class _RayAgents(Generic[S]):
         resources: dict[str, float] | None = None,
         lifetime: Literal["job", "detached"] = "job",
         name: str | None = None,
-        lease: float = 15.0,
+        lease: float = 45.0,
         patience: float = PATIENCE,
         **session_options: Unpack[SessionOptions],
     ) -> None:
@@ -263,8 +282,12 @@ class _RayAgents(Generic[S]):
             max_task_retries=-1,
             max_concurrency=10_000,
             enable_task_events=False,
+            resources={_HEAD: 0.001},
+            scheduling_strategy="DEFAULT",  # not the driver's placement group
         )
-        self._cluster = _Cluster(actor.remote(name, max_sessions, per_node, resources or {}, lease, serve), patience)
+        driver = secrets.token_hex(8)
+        directory = actor.remote(name, driver, max_sessions, per_node, resources or {}, lease, serve)
+        self._cluster = _Cluster(directory, driver, patience)
         self._sessions: dict[str, S] = {}
         self._lock = threading.Lock()
         self._closed = False
@@ -315,7 +338,8 @@ class _RayAgents(Generic[S]):
 class RayAgents(_RayAgents[RemoteSession]):
     """One session per agent, on the nodes of a Ray cluster: as ``Agents``. All methods are safe from many threads.
 
-    Leaving a ``with`` block closes the agents, unless they are detached.
+    Leaving a ``with`` block closes the agents, unless they are detached. If several drivers share them, the first
+    driver's block closes all, and that of another one closes those to which it gave their places.
     """
 
     _kind = RemoteSession
@@ -324,10 +348,9 @@ class RayAgents(_RayAgents[RemoteSession]):
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._lasts:
-            self._end()
-        else:
-            self.close()
+        self._end()
+        if not self._lasts:
+            self._cluster.leave()
 
     def run(self, agent: str, command: Command, **options: Unpack[RunOptions]) -> Result:
         """Run a command in the agent's session. ``options`` are those of ``Session.run``."""
@@ -362,7 +385,7 @@ class RayAgents(_RayAgents[RemoteSession]):
             self._cluster.close()
         else:
             self._forget(agent).close()
-            self._cluster.ask(self._cluster.directory.forget.remote(agent))
+            self._cluster.forget(agent)
 
 
 class AsyncRayAgents(_RayAgents[AsyncRemoteSession]):
@@ -374,10 +397,9 @@ class AsyncRayAgents(_RayAgents[AsyncRemoteSession]):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._lasts:
-            self._end()
-        else:
-            await self.close()
+        self._end()
+        if not self._lasts:
+            await asyncio.to_thread(self._cluster.leave)
 
     async def run(self, agent: str, command: Command, **options: Unpack[RunOptions]) -> Result:
         """As ``RayAgents.run``."""
@@ -412,4 +434,4 @@ class AsyncRayAgents(_RayAgents[AsyncRemoteSession]):
             await asyncio.to_thread(self._cluster.close)
         else:
             await (await asyncio.to_thread(self._forget, agent)).close()
-            await asyncio.to_thread(self._cluster.ask, self._cluster.directory.forget.remote(agent))
+            await asyncio.to_thread(self._cluster.forget, agent)

@@ -47,9 +47,16 @@ class Directory:
     """
 
     def __init__(
-        self, name: str, max_sessions: int, per_node: int, resources: dict[str, float], lease: float, serve: list[str]
+        self,
+        name: str,
+        driver: str,
+        max_sessions: int,
+        per_node: int,
+        resources: dict[str, float],
+        lease: float,
+        serve: list[str],
     ) -> None:
-        self._name, self._max_sessions, self._per_node = name, max_sessions, per_node
+        self._name, self._driver, self._max_sessions, self._per_node = name, driver, max_sessions, per_node
         self._resources, self._lease, self._serve = resources, lease, serve
         self._nodes: dict[str, _Node] = {}
         self._asked: dict[str, str] = {}  # the process of each node's relay that has asked for the lease
@@ -80,8 +87,10 @@ class Directory:
         self._asked[name] = process
         return not self._closing.is_set()
 
-    async def place(self, agents: Sequence[str], lost: Sequence[str] = ()) -> list[tuple[str, str, Any]] | Exception:
-        """The node, its address and its relay for each agent; or the error to raise.
+    async def place(
+        self, agents: Sequence[str], lost: Sequence[str] = ()
+    ) -> list[tuple[str, str, Any, bool]] | Exception:
+        """The node, its address and its relay for each agent, and whether the place is new; or the error to raise.
 
         ``lost``: nodes of which the driver knows that Ray has given them up. They are looked at again.
         """
@@ -110,26 +119,39 @@ class Directory:
             await self._look()
         return [(node.name, node.address, node.relay, len(node.agents)) for node in self._nodes.values()]
 
+    async def leave(self, driver: str, agents: Sequence[str]) -> bool:
+        """End the agents that a driver has placed; all, if it is the first driver. Returns whether that was all."""
+        if driver == self._driver:
+            await self.close()
+            return True
+        async with self._lock:
+            await self._look()
+        placed = [(node, [agent for agent in agents if agent in node.agents]) for node in self._nodes.values()]
+        await _all([node.relay.end.remote(ours) for node, ours in placed if ours])
+        for node, ours in placed:
+            for agent in ours:
+                node.agents.pop(agent, None)
+        return False
+
     async def close(self) -> None:
         """End every daemon and relay."""
         self._closing.set()
-        ends = [node.relay.stop.remote() for node in self._nodes.values()]
-        if ends:
-            await asyncio.wait([asyncio.ensure_future(_ended(end)) for end in ends], timeout=_ANSWER)
+        await _all([node.relay.stop.remote() for node in self._nodes.values()])
         for node in self._nodes.values():
             ray.kill(node.relay)
 
     def _node_of(self, agent: str) -> _Node | None:
         return next((node for node in self._nodes.values() if agent in node.agents), None)
 
-    async def _place(self, agent: str) -> tuple[str, str, Any]:
+    async def _place(self, agent: str) -> tuple[str, str, Any, bool]:
         while True:
             async with self._lock:
                 await self._look()
                 if (left := self._left(agent)) <= 0:
-                    node = self._node_of(agent) or await self._room()
+                    known = self._node_of(agent)
+                    node = known or await self._room()
                     node.agents[agent] = time.monotonic()
-                    return node.name, node.address, node.relay
+                    return node.name, node.address, node.relay, known is None
             await asyncio.sleep(left)
 
     def _left(self, agent: str) -> float:
@@ -214,6 +236,7 @@ class Directory:
         return True
 
 
-async def _ended(end: Any) -> None:
-    with suppress(RayError):
-        await end
+async def _all(calls: Sequence[Any]) -> None:
+    """Wait until the calls have been answered or have failed, for ``_ANSWER`` seconds at most."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), _ANSWER)

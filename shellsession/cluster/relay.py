@@ -173,6 +173,10 @@ class Relay:
         """The sessions of this node, as ``admin.agents``."""
         return await asyncio.to_thread(self._agents)
 
+    async def end(self, agents: Sequence[str]) -> None:
+        """Close the sessions of these agents."""
+        await asyncio.gather(*[asyncio.to_thread(self._close, agent) for agent in agents])
+
     async def stop(self) -> None:
         """End the daemon with all sessions."""
         await asyncio.to_thread(self._stop)
@@ -192,6 +196,10 @@ class Relay:
             known["daemon"] = pid = admin.stats(self._socket)["pid"]
             known["nice"] = os.getpriority(os.PRIO_PROCESS, pid)
         return known
+
+    def _close(self, agent: str) -> None:
+        with suppress(ShellSessionError), admin.Visit(agent, self._socket) as visit:
+            visit.close()
 
     def _stop(self) -> None:
         with suppress(ShellSessionError):

@@ -50,7 +50,7 @@ def make(nodes: dict[str, Relay], monkeypatch: pytest.MonkeyPatch) -> Make:
         context = SimpleNamespace(was_current_actor_reconstructed=restarted)
         monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
         monkeypatch.setattr("shellsession.cluster.directory._FRESH", 0.0)
-        directory = Directory("d", 100, 100, {}, lease, [])
+        directory = Directory("d", "first", 100, 100, {}, lease, [])
         monkeypatch.setattr(directory, "_relay", nodes.__getitem__)
         return directory
 

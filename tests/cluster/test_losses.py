@@ -16,7 +16,7 @@ import pytest
 from clusters import add_node
 from gates import Gate
 from system import PATIENCE, wait_until
-from test_ray_agents import LEASE, about, lose, node_of, running
+from test_ray_agents import LEASE, LONG, about, lose, node_of, running
 
 from shellsession import DaemonUnavailable, OutcomeUnknown
 from shellsession.cluster import RayAgents
@@ -94,3 +94,35 @@ def test_a_command_outlives_the_driver_of_detached_agents(cluster: Any, gate: Ga
     finally:
         agents.close()
     assert gate.count == 1
+
+
+_DEFAULTS = """
+import ray
+from clusters import running
+from system import wait_until
+from test_ray_agents import lose, node_of
+from shellsession.cluster import RayAgents
+
+with running(2, {}), RayAgents() as agents:
+    names = {}
+    agents.place(["a", "b"])
+    for name in "ab":
+        agents.run(name, "X=kept")
+        names[node_of(agents, name).name] = name
+    directory = ray.get(agents._cluster.directory.__ray_call__.remote(
+        lambda _: ray.get_runtime_context().get_node_id()))
+    lost = directory if directory in names else node_of(agents, "a").name
+    lose(agents, names.pop(lost))
+    wait_until(lambda: not {node["NodeID"]: node["Alive"] for node in ray.nodes()}[lost], "the end of the node", 200)
+    agents.run("new", "true")
+    print(agents.run(*names.values(), "echo $X").stdout, end="")
+"""
+
+
+@pytest.mark.timeout(LONG)
+def test_loss_of_any_node_with_defaults_costs_no_agent_of_another_node() -> None:
+    """Neither Ray's health checks nor the lease are set. Ray finds the loss after 16 s."""
+    path = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", _DEFAULTS]
+    done = subprocess.run(command, env=os.environ | path, capture_output=True, text=True, timeout=LONG)
+    assert done.stdout.endswith("kept\n"), done.stderr  # after what Ray has to say

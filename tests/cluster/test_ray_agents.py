@@ -42,7 +42,7 @@ from shellsession.daemon.client.pipe import PipeTransport
 from shellsession.engine.kernel import proc
 
 LEASE = 6.0
-_LONG = 240.0  # seconds: a limit for what takes Ray some of its processes, also on a busy machine
+LONG = 240.0  # seconds: a limit for what takes Ray some of its processes, also on a busy machine
 
 
 @pytest.fixture
@@ -153,6 +153,20 @@ def test_a_relay_that_is_killed_again_and_again_costs_nothing(agents: RayAgents)
         assert agents.run("a", "sleep 1; echo $X").stdout == "kept\n"
 
 
+def head() -> str:
+    """The id of the head."""
+    (found,) = [node["NodeID"] for node in ray.nodes() if "node:__internal_head__" in node["Resources"]]
+    return str(found)
+
+
+def test_directory_of_default_options_is_on_the_head(cluster: Any) -> None:
+    for _ in range(4):  # a free choice is seldom the head each time
+        with RayAgents() as agents:
+            # Ray sends a lambda by value.
+            node = agents._cluster.directory.__ray_call__.remote(lambda _: ray.get_runtime_context().get_node_id())
+            assert ray.get(node) == head()
+
+
 def test_a_killed_directory_is_made_again(agents: RayAgents) -> None:
     agents.run("a", "X=kept")
     node = node_of(agents, "a").name
@@ -174,11 +188,11 @@ def test_a_new_directory_renews_leases_at_once(cluster: Any) -> None:
         assert ray.get(agents._cluster.directory.hold.remote("a node", "a relay"), timeout=20)
 
 
-@pytest.mark.timeout(_LONG)
+@pytest.mark.timeout(LONG)
 def test_a_new_directory_asks_a_relay_that_failed_again(cluster: Any, place: Path) -> None:
     """The lease is long: two of Ray's workers have to start before it is over."""
     names = ["a0", "a1", "a2"]
-    with RayAgents(cwd=str(place), timeout=PATIENCE, lease=_LONG) as agents:
+    with RayAgents(cwd=str(place), timeout=PATIENCE, lease=LONG) as agents:
         agents.place(names)
         for name in names:
             agents.run(name, "X=kept")
@@ -191,10 +205,10 @@ def test_a_new_directory_asks_a_relay_that_failed_again(cluster: Any, place: Pat
         os.kill(min(before), signal.SIGKILL)
         directory = agents._cluster.directory
         found = directory.find.remote(last)
-        wait_until(lambda: actors("Directory") - before, "another directory", _LONG)
+        wait_until(lambda: actors("Directory") - before, "another directory", LONG)
         os.kill(relay, signal.SIGKILL)
         ray.get(found)
-        wait_until(lambda: node in {known[0] for known in ray.get(directory.nodes.remote())}, "its answer", _LONG)
+        wait_until(lambda: node in {known[0] for known in ray.get(directory.nodes.remote())}, "its answer", LONG)
         assert agents._cluster.place([last])[0].name == node
         assert agents.run(last, "echo $X").stdout == "kept\n"
 
@@ -314,6 +328,30 @@ def test_an_agent_that_moved_has_one_shell(cluster: Any, place: Path) -> None:
         with pytest.raises(DaemonUnavailable, match="nothing was run"):
             first.run("a", "echo $X")
         assert first.run("a", "echo $X").stdout == "new\n"
+
+
+def test_with_of_a_second_driver_ends_only_its_agents(cluster: Any, place: Path) -> None:
+    options: dict[str, Any] = {"name": "shared", "cwd": str(place), "timeout": PATIENCE, "lease": LEASE}
+
+    async def second() -> None:
+        async with AsyncRayAgents(**options) as agents:
+            await agents.run("a", "X=kept")
+            await agents.run("closed", "true")
+            await agents.close("closed")
+            await agents.run("b", "echo $$ >b")
+
+    with RayAgents(**options) as first:
+        first.run("a", "true")
+        asyncio.run(second())
+        shell = int((place / "b").read_text())
+        wait_until(lambda: is_gone(shell), "the end of the second driver's shell")
+        assert [info.agent for info in first.list()] == ["a"]
+        assert first.run("a", "echo $X").stdout == "kept\n"
+        with RayAgents(**options) as third:
+            third.run("a", "true")
+            first.__exit__()
+            with pytest.raises(DaemonUnavailable, match="another driver closed"):
+                third.run("c", "true")
 
 
 def test_a_forked_child_is_refused(agents: RayAgents) -> None:

@@ -1,9 +1,10 @@
-"""A Ray cluster on this machine: a head without CPUs, and three nodes. Ray checks their health twice a second."""
+"""A Ray cluster on this machine: a head without CPUs, and nodes. In the fixture, Ray checks them twice a second."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -30,10 +31,17 @@ _QUICK = {
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Any]:
+    with running(3, _QUICK) as cluster:
+        yield cluster
+
+
+@contextmanager
+def running(nodes: int, config: dict[str, int]) -> Iterator[Any]:
+    """A cluster to which this process is connected. ``config``: the options of Ray's own that are not the default."""
     head = {"num_cpus": 0, "object_store_memory": _STORE, "include_dashboard": False, "include_log_monitor": False}
-    cluster = Cluster(initialize_head=True, head_node_args={**head, "_system_config": _QUICK})
+    cluster = Cluster(initialize_head=True, head_node_args={**head, "_system_config": config})
     try:
-        for _ in range(3):
+        for _ in range(nodes):
             add_node(cluster, wait=False)
         cluster.wait_for_nodes()
         ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
