@@ -27,8 +27,7 @@ from .engine.verbs.results import with_reason
 from .errors import AlreadyOpen, InvalidRequest, NoSuchAgent, SessionClosed, ShellUnavailable, TooManySessions
 from .models import Result, State, check_seconds
 from .observe import Observer
-from .options import SAFETY, SessionOptions, rules_named
-from .redact import redaction
+from .options import Rules, SessionOptions
 from .session import Session
 from .signatures import Command, RunOptions, refuse_unknown
 
@@ -37,7 +36,7 @@ _registries: weakref.WeakSet[Registry[Any]] = weakref.WeakSet()  # all registrie
 # Where a loss is reported: in a result of ``Agents.run``, and by a tool.
 _Report = Literal["run", "tool"]
 _REPORTS: Final[tuple[_Report, ...]] = ("run", "tool")
-# How many losses are remembered, and the safety of how many agents: a host may use new names forever.
+# How many losses are remembered, and the rules of how many agents: a host may use new names forever.
 _LOST_MAX: Final = 100_000
 _IDLE_TTL: Final = 3600.0  # seconds
 # In the reason of the first result after an agent's session has expired.
@@ -98,8 +97,8 @@ class Registry(Generic[S]):
         self._entries: dict[str | int, Entry[S]] = {}
         # Agents whose sessions expired, and where that is to be reported; with a weak reference if one is an object.
         self._lost: dict[tuple[str | int, _Report], weakref.ref[object] | None] = {}
-        # For agents that were not closed: the safety of this session and of the next one.
-        self._safety: dict[str | int, tuple[SessionOptions, weakref.ref[object] | None]] = {}
+        # For agents that were not closed: the rules of this session and of the next one.
+        self._rules: dict[str | int, tuple[Rules, weakref.ref[object] | None]] = {}
         _registries.add(self)
 
     def reset_after_fork(self) -> None:
@@ -120,7 +119,7 @@ class Registry(Generic[S]):
     def take(self, agent: object, options: SessionOptions, make: Callable[[SessionOptions], S]) -> S:
         """The agent's session, made now if it has none. Raises AlreadyOpen, TooManySessions and SessionClosed.
 
-        ``options``: those that the caller names. ``make`` gets them with what ``safety`` returns for the agent.
+        ``options``: those that the caller names. ``make`` gets them with the agent's rules.
         """
         key = _key(agent)
         with self.lock:
@@ -131,43 +130,39 @@ class Registry(Generic[S]):
             held = (
                 None if isinstance(key, str) else weakref.ref(agent, partial(_forget_collected, weakref.ref(self), key))
             )
-            safety = self.keep_safety(agent, rules_named(options), held)
-            others: Any = {name: value for name, value in options.items() if name not in SAFETY}
+            rules = self.keep_rules(agent, Rules.of(options), held)
+            others = {name: value for name, value in options.items() if name not in Rules._fields}
+            wanted: Any = {**others, **rules.options()}
             if key not in self._entries and len(self._entries) >= self.max_sessions:
                 self.drop_closed()
                 if len(self._entries) >= self.max_sessions:
                     self._raise_too_many()
-            entry = self._entries[key] = Entry(_name(agent), make({**others, **safety}), held)
+            entry = self._entries[key] = Entry(_name(agent), make(wanted), held)
             return entry.session
 
-    def safety(self, agent: object) -> SessionOptions:
-        """The sandbox, the policy and the redaction that the agent's next session has unless its caller names others.
-
-        Those of the last session, unless the agent was closed since.
-        """
+    def rules(self, agent: object) -> Rules:
+        """The rules that were named for the agent and have applied since it was last closed."""
         key = _key(agent)
         with self.lock:
             self._drop_closed(key)
-            return self._safety[key][0] if key in self._safety else {}
+            return self._rules[key][0] if key in self._rules else Rules()
 
-    def keep_safety(
-        self, agent: object, named: SessionOptions, held: weakref.ref[object] | None = None
-    ) -> SessionOptions:
-        """Keep what a caller names for the agent, also if no session can be made now, and return its safety."""
+    def keep_rules(self, agent: object, named: Rules, held: weakref.ref[object] | None = None) -> Rules:
+        """Keep what a caller names for the agent, also if no session can be made now, and return the agent's rules."""
         with self.lock:
-            kept: SessionOptions = {**self.safety(agent), **named}
-            self._safety.pop(_key(agent), None)
-            if kept:
-                self._safety[_key(agent)] = kept, held
-            while len(self._safety) > _LOST_MAX:
-                del self._safety[next(iter(self._safety))]
-            return kept
+            rules = self.rules(agent).next(named)
+            self._rules.pop(_key(agent), None)
+            if rules != Rules():
+                self._rules[_key(agent)] = rules, held
+            while len(self._rules) > _LOST_MAX:
+                del self._rules[next(iter(self._rules))]
+            return rules
 
-    def forget_safety(self, agent: object) -> bool:
-        """Forget the safety of an agent that is closed. True if any was kept."""
+    def forget_rules(self, agent: object) -> bool:
+        """Forget the rules of an agent that is closed. True if it had any."""
         with self.lock:
             self._drop_closed(_key(agent))
-            return self._safety.pop(_key(agent), None) is not None
+            return self._rules.pop(_key(agent), None) is not None
 
     def _raise_too_many(self) -> None:
         idle = [info for info in self.infos() if info.state != "running" and not info.jobs]
@@ -210,7 +205,7 @@ class Registry(Generic[S]):
             self._drop_closed(key)
             was_lost = any((key, report) in self._lost for report in _REPORTS)
             self._forget_loss(key)
-            was_kept = self._safety.pop(key, None) is not None
+            was_kept = self._rules.pop(key, None) is not None
             if (entry := self._entries.pop(key, None)) is None:
                 if was_lost or was_kept:
                     return []
@@ -233,7 +228,7 @@ class Registry(Generic[S]):
             sessions = [entry.session for entry in self._entries.values()]
             self._entries.clear()
             self._lost.clear()
-            self._safety.clear()
+            self._rules.clear()
             return sessions
 
     def infos(self) -> list[AgentInfo]:
@@ -303,8 +298,8 @@ def _forget_collected(registry: weakref.ref[Registry[Any]], key: int, _: weakref
         with alive.lock:
             held = alive._entries.pop(key, None)
             alive._forget_loss(key)
-            safety = alive._safety.pop(key, None)
-        del held, safety  # outside the lock, which all agents need: ending a bash takes time
+            rules = alive._rules.pop(key, None)
+        del held, rules  # outside the lock, which all agents need: ending a bash takes time
 
 
 def _after_fork() -> None:
@@ -317,15 +312,10 @@ os.register_at_fork(after_in_child=_after_fork)
 
 def _refuse_others(agent: object, options: SessionOptions, session: Base) -> None:
     """Raise AlreadyOpen if these options name another sandbox, policy or redaction than the session has."""
-    made = session._engine.options
-    for name in SAFETY:
-        wanted = options.get(name)
-        if name == "redact":
-            wanted = redaction(wanted or False)
-        if wanted not in (None, False, getattr(made, name)):
-            raise AlreadyOpen(
-                f"agent {_name(agent)!r} has a session without this {name} already: close it, or leave out {name}="
-            )
+    for name in session._engine.options.rules.lacks(Rules.of(options)):
+        raise AlreadyOpen(
+            f"agent {_name(agent)!r} has a session without this {name} already: close it, or leave out {name}="
+        )
 
 
 class _Agents(Generic[S]):

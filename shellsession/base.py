@@ -32,6 +32,7 @@ from .options import (
     bash_of,
     check_options,
     check_policy,
+    check_sandbox,
     check_size,
     commands_of,
     defaults_of,
@@ -110,8 +111,7 @@ class Base(AnySession[Request]):
 
         Raises InvalidRequest.
         """
-        if sandbox is not None and not isinstance(sandbox, Sandbox):
-            raise InvalidRequest(f"sandbox must be a Sandbox, not {type(sandbox).__name__}")
+        check_sandbox(sandbox)
         kept = Limits() if limits is None else _limits_of(limits, sandbox)
         self._defaults = defaults_of(locals(), kept)
         self._gentle = "kill" if on_timeout == "kill" else "interrupt"

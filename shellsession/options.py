@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
 from .errors import InvalidRequest
 from .models import TTY, Limits, OnTimeout, Record, Request, Terminal, path_text, to_bytes
+from .redact import redaction
 from .signatures import RunOptions, Text
 
 if TYPE_CHECKING:
@@ -46,9 +47,44 @@ class Options(Record, unshown=("env", "extra_env")):
     redact: bool | tuple[re.Pattern[str], ...] = False
     umask: int | None = None  # of the client that opened it; None: the host's
 
+    @property
+    def rules(self) -> Rules:
+        """The rules of the session."""
+        return Rules(self.sandbox, self.policy, self.redact)
 
-# The options that confine an agent or protect secrets. They apply until the agent is closed.
-SAFETY: Final = ("sandbox", "policy", "redact")
+
+class Rules(NamedTuple):
+    """What confines an agent, and which secrets are masked. None and False name no rule."""
+
+    sandbox: Sandbox | None = None
+    policy: Policy | None = None
+    redact: bool | tuple[re.Pattern[str], ...] = False
+
+    @classmethod
+    def of(cls, options: SessionOptions) -> Rules:
+        """The rules that options of a session name. Raises InvalidRequest."""
+        check_sandbox(sandbox := options.get("sandbox"))
+        check_policy(policy := options.get("policy"))
+        redact = options.get("redact")
+        return cls(sandbox, policy, redaction(False if redact is None else redact))
+
+    def next(self, named: Rules) -> Rules:
+        """The rules of the next session of an agent that has these, if its caller names those.
+
+        Each rule stays until another one is named in its place, or the agent is closed.
+        """
+        return self._replace(**named.options())
+
+    def lacks(self, named: Rules) -> list[str]:
+        """Which of the rules that are named these do not have."""
+        then = self.next(named)
+        return [name for name, old, new in zip(self._fields, self, then, strict=True) if old != new]
+
+    def options(self) -> dict[str, Any]:
+        """The rules that are named, as options of a session."""
+        return {name: value for name, value in self._asdict().items() if value not in (None, False)}
+
+
 _DEFAULTS: Final = ("timeout", "on_timeout", "tty", "idle_timeout", "stdin", "merge_stderr")
 
 
@@ -70,6 +106,15 @@ def absolute(path: str) -> str:
         return path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
     except FileNotFoundError as error:
         raise InvalidRequest(f"the host's own working directory is gone, and {path!r} is relative to it") from error
+
+
+def check_sandbox(sandbox: object) -> None:
+    """Raise InvalidRequest unless this is a Sandbox or None."""
+    if sandbox is not None:
+        from .sandbox import Sandbox
+
+        if not isinstance(sandbox, Sandbox):
+            raise InvalidRequest(f"sandbox must be a Sandbox, not {type(sandbox).__name__}")
 
 
 def check_policy(policy: object) -> None:
@@ -158,15 +203,6 @@ def _check_variable(name: object, value: object) -> None:
                 return
         why = f"{name!r} (name or value contain a NUL byte, or a character that cannot be encoded)"
     raise InvalidRequest(f"a variable cannot be put into the environment: {why}")
-
-
-def rules_named(options: Mapping[str, Any]) -> SessionOptions:
-    """The sandbox, the policy and the redaction that these options name; None and False name none.
-
-    So an agent stays confined: its next session has ``{**those of its last one, **rules_named(options)}``.
-    """
-    named = {name: options[name] for name in SAFETY if options.get(name) not in (None, False)}
-    return cast("SessionOptions", named)
 
 
 def check_size(size: object) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..engine.io.directories import state_directory
 from ..engine.kernel import activity
 from ..errors import InvalidRequest, ShellSessionError
-from ..options import SAFETY, SessionOptions
+from ..options import Rules, SessionOptions
 from . import arguments, flags
 from .arguments import talk
 
@@ -175,7 +175,7 @@ def main(words: Sequence[str]) -> int:
         audit=audit_path or None,
         defaults=defaults,
     )
-    listening = service.listen(path, args.lock, confines=any(name in SAFETY for name in defaults))
+    listening = service.listen(path, args.lock, confines=any(name in Rules._fields for name in defaults))
     if args.detach and not service.detach(listening):
         talk(f"a daemon listens at {path}")
         os._exit(0)

@@ -29,7 +29,7 @@ from ..daemon.protocol.endpoint import PATIENCE
 from ..errors import DaemonUnavailable, InvalidRequest, NoSuchAgent, SessionClosed, ShellSessionError
 from ..extras import missing
 from ..models import Result, check_seconds
-from ..options import SAFETY, SessionOptions, rules_named
+from ..options import Rules, SessionOptions
 from ..signatures import Command, RunOptions, refuse_unknown
 
 try:
@@ -269,6 +269,7 @@ class _RayAgents(Generic[S]):
             raise InvalidRequest(f'resources is a dict such as {{"GPU": 1}}, not {resources!r:.100}')
         check_elsewhere(session_options)
         self._opening = opening(inherited={}, **session_options)
+        self._rules: dict[str, Rules] = {}  # of agents that were not closed
         self._lasts = lifetime == "detached"
         name = f"shellsession-{secrets.token_hex(8)}" if name is None else name
         serve = ["--max-sessions", str(per_node), "--idle-ttl", str(idle_ttl or 0)]
@@ -307,12 +308,9 @@ class _RayAgents(Generic[S]):
             if session is None or session.closed:
                 check_elsewhere(options)
                 # The last session may have been on another node, which alone remembers this.
-                last: dict[str, Any] = {} if session is None else session._opening
-                kept: dict[str, Any] = {name: last[name] for name in SAFETY if name in last}
-                fields = {**self._opening, **kept}
-                if options:
-                    named: Any = {name: value for name, value in options.items() if name not in SAFETY}
-                    fields |= opening(inherited={}, **{**named, **rules_named(options)})
+                rules = self._rules[agent] = self._rules.get(agent, Rules()).next(Rules.of(options))
+                others: Any = {name: value for name, value in options.items() if name not in Rules._fields}
+                fields = {**self._opening, **opening(inherited={}, **others, **rules.options())}
                 transport = _AgentTransport(self._cluster, agent)
                 session = self._sessions[agent] = self._kind(agent, transport, True, fields, transport)
             return session
@@ -321,6 +319,7 @@ class _RayAgents(Generic[S]):
         """Forget the agent, and return its session. Raises NoSuchAgent."""
         with self._lock:
             session = self._sessions.pop(agent, None)
+            self._rules.pop(agent, None)
         if self._cluster.ask(self._cluster.directory.find.remote(agent)) is None:
             raise NoSuchAgent(f"agent {agent!r} has no session: it has run nothing yet, or was closed")
         if session is not None and not session.closed:

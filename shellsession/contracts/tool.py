@@ -38,6 +38,7 @@ from ..engine.bash.spawn import for_agent, inherited
 from ..engine.kernel import proc
 from ..errors import InvalidRequest, SessionClosed, ShellSessionError, ShellUnavailable
 from ..models import Request, Result
+from ..options import Rules
 from ..policy.rules import UNCONFIRMED, Policy, refused, yes
 from ..policy.secrets import secret_values
 from ..sandbox import USABLE, Sandbox
@@ -422,8 +423,8 @@ class _Bound(Generic[P]):
     def _host(self) -> dict[str, str]:
         """The host's present environment; for a session in a sandbox, what that lets through."""
         if _holds_here(self._where):
-            safety = self._where._registry.safety(self._live_agent())  # of a session that has expired
-            sandbox = {**self._where._options, **safety}.get("sandbox")
+            rules = self._where._registry.rules(self._live_agent())  # of a session that has expired
+            sandbox = Rules.of(self._where._options).next(rules).sandbox
         else:
             sandbox = _sandbox_of(self._where)
         return inherited() if sandbox is None else sandbox.environment(inherited())

@@ -212,8 +212,11 @@ def test_of_agents(make: Any) -> None:
 def test_of_one_agents_session() -> None:
     with Agents() as agents:
         for name, fit in _SESSION.items():
-            refused(lambda value, name=name: agents.session("a", **{name: value}), *fit)  # type: ignore[misc]
+            # None names no redaction, as it names no sandbox.
+            allowed = fit | {"None"} if name == "redact" else fit
+            refused(lambda value, name=name: agents.session("a", **{name: value}), *allowed)  # type: ignore[misc]
         assert agents.list() == []
+        assert agents.session("a", redact=None).redact is False  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", _RUN)

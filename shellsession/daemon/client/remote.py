@@ -52,6 +52,7 @@ from ...options import (
     bash_of,
     check_options,
     check_policy,
+    check_sandbox,
     check_size,
     commands_of,
     defaults_of,
@@ -91,12 +92,8 @@ def limits_fields(limits: Limits) -> dict[str, object]:
     return {**vars(limits), "spill": None if limits.spill is None else _path(limits.spill)}
 
 
-def _sandbox_fields(sandbox: object) -> dict[str, object]:
+def _sandbox_fields(sandbox: Sandbox) -> dict[str, object]:
     """``Sandbox`` for the wire; ``~`` becomes the client's home."""
-    from ...sandbox import Sandbox
-
-    if not isinstance(sandbox, Sandbox):
-        raise InvalidRequest(f"sandbox must be a Sandbox, not {type(sandbox).__name__}")
     write, hide = ([os.path.expanduser(path) for path in paths] for paths in sandbox.paths)
     limits = {"memory": sandbox.memory_bytes, "processes": sandbox.processes, "cpu": sandbox.cpu}
     others = {"network": sandbox.network, "pass_env": list(sandbox.pass_env), "missing_ok": sandbox.missing_ok}
@@ -143,6 +140,7 @@ def opening(
         fields["extra_env"] = dict(extra_env)
     if limits is not None:
         fields["limits"] = limits_fields(limits)
+    check_sandbox(sandbox)
     if sandbox is not None:
         fields["sandbox"] = _sandbox_fields(sandbox)
     if policy is not None:

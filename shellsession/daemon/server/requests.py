@@ -6,18 +6,23 @@ checked here: the session itself checks the values.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, Union, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 
 from ... import models
 from ...errors import InvalidRequest, VersionMismatch
 from ...models import TTY, Limits, OnOverflow, OnTimeout
+from ...options import Rules
+from ...redact import redact_data, redact_from
 from ...sandbox import Sandbox
+from ...search import TOO_SLOW, SearchTooSlow, limited
 from ...signatures import RunOptions, options_given
 from ..protocol.wire import ID_MAX, OUTPUT_MAX, PROTOCOL
+
+if TYPE_CHECKING:
+    from ...policy.rules import Policy
 
 _AGENT_MAX: Final = 256  # characters
 Agent = Annotated[str, Field(min_length=1, max_length=_AGENT_MAX)]
@@ -83,6 +88,12 @@ class SandboxFields(BaseModel):
     pass_env: list[str]
     missing_ok: bool
 
+    @classmethod
+    def of(cls, sandbox: Sandbox) -> SandboxFields:
+        fields = {name: getattr(sandbox, name) for name in cls.model_fields}
+        lists = {name: list(value) for name, value in fields.items() if isinstance(value, tuple)}
+        return cls.model_validate(fields | lists)
+
     def made(self) -> Sandbox:
         return Sandbox(**dict(self))
 
@@ -96,11 +107,27 @@ class RulesFields(BaseModel):
     policy: dict[str, Any] | None = None  # as ``Policy.to_dict`` makes it; ``Policy.from_dict`` checks it
     redact: bool | list[str | list[str | int]] = False  # as ``redact_data`` makes it
 
-    def recorded(self, before: str) -> str:
-        """The rules of a record: those of ``before``, and in their place those that are named here."""
-        fields = self.model_dump(include=set(RulesFields.model_fields))
-        named = {name: value for name, value in fields.items() if value not in (None, False)}
-        return json.dumps({**json.loads(before or "{}"), **named}) if named else before
+    @classmethod
+    def of(cls, rules: Rules) -> RulesFields:
+        sandbox = None if rules.sandbox is None else SandboxFields.of(rules.sandbox)
+        policy = None if rules.policy is None else rules.policy.to_dict()
+        return RulesFields(sandbox=sandbox, policy=policy, redact=redact_data(rules.redact))
+
+    def made(self) -> Rules:
+        """Raises InvalidRequest."""
+        sandbox = None if self.sandbox is None else self.sandbox.made()
+        try:
+            with limited():
+                policy = None if self.policy is None else _policy_of(self.policy)
+                return Rules(sandbox, policy, redact_from(self.redact))
+        except SearchTooSlow:
+            raise InvalidRequest(f"policy, redact: compiling the patterns {TOO_SLOW}") from None
+
+
+def _policy_of(given: Mapping[str, Any]) -> Policy:
+    from ...policy.rules import Policy  # 13 ms, which most daemons need not spend
+
+    return Policy.from_dict(given)
 
 
 class Open(OfAgent, RulesFields):
@@ -391,11 +418,16 @@ class Shutdown(Request):
     verb: Literal["shutdown"]
 
 
-def recorded_rules(agent: str, rules: str) -> RulesFields:
+def recorded(rules: Rules) -> str:
+    """The rules of an agent for its record; "" for none."""
+    return "" if rules == Rules() else RulesFields.of(rules).model_dump_json(exclude_defaults=True)
+
+
+def rules_recorded(agent: str, rules: str) -> Rules:
     """The rules of an agent's record. Raises InvalidRequest for those of another version: they must not be dropped."""
     try:
-        return RulesFields.model_validate_json(rules)
-    except ValidationError:
+        return RulesFields.model_validate_json(rules).made() if rules else Rules()
+    except (ValidationError, InvalidRequest):
         raise InvalidRequest(
             f"the rules that agent {agent!r} had under an earlier daemon cannot be read by this version:"
             " `shellsession forget` drops them; name them again then"

@@ -41,10 +41,8 @@ from ...errors import (
     StateLost,
 )
 from ...models import TTY, Result, Stream, check_seconds
-from ...options import SAFETY, SessionOptions, commands_of, rules_named
+from ...options import Rules, SessionOptions, commands_of
 from ...policy.secrets import Secrets
-from ...redact import redact_from
-from ...search import TOO_SLOW, SearchTooSlow, limited
 from ...store import Record
 from ..protocol.wire import encode
 from . import requests
@@ -56,7 +54,6 @@ if TYPE_CHECKING:
     from ...engine.verbs.call import Call, SessionJob
     from ...engine.verbs.engine import Engine
     from ...options import Options
-    from ...policy.rules import Policy
     from ...store import Store
     from .connection import Connection
 
@@ -80,6 +77,9 @@ class Sessions:
         self, agents: AsyncAgents, journal: Journal, store: Store, defaults: Mapping[str, Any] | None = None
     ) -> None:
         self._agents, self._journal, self._store, self._defaults = agents, journal, store, defaults or {}
+        given = {name: value for name, value in self._defaults.items() if name in Rules._fields}
+        # Those of an agent for which no client has named others.
+        self._rules = requests.RulesFields(**given).made() if given else Rules()
         self._shared: dict[str, SharedSession] = {}
         self._opened = 0  # how many sessions so far
         # Of agents whose session has ended: the jobs that live on, and how many jobs there were.
@@ -116,23 +116,21 @@ class Sessions:
             return False
         for closed in [one for one in self if one.session.closed]:  # they were idle for too long
             self.dismiss(closed)
-        asked = _safety_of(request)
+        named, registry = request.made(), self._agents._registry
         before = self._store.get(request.agent) or Record()
         if not request.create:
             raise StateLost(_loss(before)) if before.cwd else NoSuchAgent(_no_session(request.agent))
-        if before.rules and not self._agents._registry.safety(request.agent):  # an earlier daemon had the session
-            recorded = requests.recorded_rules(request.agent, before.rules)
-            self._agents._registry.keep_safety(request.agent, _safety_of(recorded))
-        if (rules := request.recorded(before.rules)) != before.rules:
-            self._store.put(request.agent, before._replace(rules=rules))
+        recorded = requests.rules_recorded(request.agent, before.rules)
+        if registry.rules(request.agent) == Rules():  # an earlier daemon may have had the session
+            registry.keep_rules(request.agent, recorded)
+        kept = registry.keep_rules(request.agent, named)  # also if the session cannot be opened now
+        if (named_ever := requests.recorded(recorded.next(named))) != before.rules:
+            self._store.put(request.agent, before._replace(rules=named_ever))
         if self._defaults:
             request = request.with_defaults(self._defaults)
         if before.cwd and not request.cwd_named and os.access(before.cwd, os.X_OK) and os.path.isdir(before.cwd):
             request = request.model_copy(update={"cwd": before.cwd})
-        # Kept also if the session cannot be opened now.
-        kept = self._agents._registry.keep_safety(request.agent, asked)
-        wanted: SessionOptions = {**_safety_of(request), **kept}
-        sandbox, policy, redact = wanted.get("sandbox"), wanted.get("policy"), wanted.get("redact", False)
+        rules = self._rules.next(kept)
         if not request.cwd:
             raise InvalidRequest(
                 "the directory that this runs in was removed: change to another one, or name one with cwd= or --cwd"
@@ -140,20 +138,20 @@ class Sessions:
         if not os.path.isdir(request.cwd):
             raise InvalidRequest(f"cwd {request.cwd!r} is not a directory")
         env = request.env
-        if request.inherited and sandbox is not None:
-            env = sandbox.environment(env)
+        if request.inherited and rules.sandbox is not None:
+            env = rules.sandbox.environment(env)
         if request.inherited and request.agent_env:
             env = for_agent(env)
         options: Any = {name: getattr(request, name) for name in SessionOptions.__annotations__}
-        options |= {"env": env, **wanted}
+        options |= {"env": env, **rules._asdict()}
         options["limits"] = None if request.limits is None else request.limits.made()
         options["stdin"] = None if request.stdin is None else TTY
         session = self._agents.session(request.agent, **options)
         self._set_idle_ttl(session, request)
         session._engine.options = replace(session._engine.options, umask=request.umask)
         session._engine.jobs, session._engine.jobs_made = self._released.pop(request.agent, ([], 0))
-        named = () if policy is None else policy.secrets
-        known = Secrets({**request.env, **(request.extra_env or {})}, named=named, redact=redact)
+        secrets = () if rules.policy is None else rules.policy.secrets
+        known = Secrets({**request.env, **(request.extra_env or {})}, named=secrets, redact=rules.redact)
         audience = self._audiences.pop(request.agent, None) or Audience(request.agent)
         self._opened += 1
         shared = SharedSession(request.agent, self._opened, session, known, self._journal, self._store, audience)
@@ -180,7 +178,7 @@ class Sessions:
             return False
         self._ended.pop(agent, None)
         had_record = self._store.forget(agent)
-        return (self._agents._registry.forget_safety(agent) or had_record) and self.find(agent) is None
+        return (self._agents._registry.forget_rules(agent) or had_record) and self.find(agent) is None
 
     def forget_ended(self, agent: str | None) -> int:
         """Forget one agent, or every agent, that has no session. Returns how many. Raises InvalidRequest."""
@@ -200,7 +198,7 @@ class Sessions:
         record = self._store.get(shared.agent)
         if record is not None and record.cwd and shared.engine.expired:
             self._store.put(shared.agent, record._replace(expired=True))
-        if record is not None or self._agents._registry.safety(shared.agent):
+        if record is not None or self._agents._registry.rules(shared.agent) != Rules():
             self._ended[shared.agent] = shared.number
             if len(self._ended) > _ENDED_MAX:
                 del self._ended[next(iter(self._ended))]
@@ -237,24 +235,6 @@ def _loss(record: Record) -> str:
     return lost
 
 
-def _policy_of(given: Mapping[str, Any]) -> Policy:
-    from ...policy.rules import Policy  # 13 ms, which most daemons need not spend
-
-    return Policy.from_dict(given)
-
-
-def _safety_of(request: requests.RulesFields) -> SessionOptions:
-    """The sandbox, the policy and the redaction that a request names."""
-    sandbox = None if request.sandbox is None else request.sandbox.made()
-    try:
-        with limited():
-            policy = None if request.policy is None else _policy_of(request.policy)
-            redact = redact_from(request.redact)
-    except SearchTooSlow:
-        raise InvalidRequest(f"policy, redact: compiling the patterns {TOO_SLOW}") from None
-    return rules_named({"sandbox": sandbox, "policy": policy, "redact": redact})
-
-
 def _is_in(request: requests.Open, cwd: str | None) -> bool:
     """Is the request's directory this one? Asks the system only if the client wants to know."""
     return "cwd" not in request.exact or os.path.realpath(request.cwd) == os.path.realpath(cwd or "")
@@ -262,19 +242,19 @@ def _is_in(request: requests.Open, cwd: str | None) -> bool:
 
 def _check_same(request: requests.Open, options: Options) -> None:
     """Raise AlreadyOpen unless a session with these options is what the request names."""
-    named = _safety_of(request)
+    lacking = options.rules.lacks(request.made())
     limits, variables = request.limits, (options.extra_env or {}).items()
     for name, differs, how in (
-        ("sandbox", named.get("sandbox", options.sandbox) != options.sandbox, "which is not confined by this sandbox"),
-        ("policy", named.get("policy", options.policy) != options.policy, "which does not have this policy"),
-        ("redact", named.get("redact", options.redact) != options.redact, "which does not redact these secrets"),
+        ("sandbox", "sandbox" in lacking, "which is not confined by this sandbox"),
+        ("policy", "policy" in lacking, "which does not have this policy"),
+        ("redact", "redact" in lacking, "which does not redact these secrets"),
         ("cwd", not _is_in(request, options.cwd), f"which was opened in {options.cwd}"),
         ("env", not request.inherited and request.env != options.env, "which was opened with another environment"),
         ("extra_env", not (request.extra_env or {}).items() <= variables, "which was opened without these variables"),
         ("startup", commands_of("startup", request.startup) != options.startup, "which began with other commands"),
         ("limits", limits is not None and limits.made() != options.limits, "which has other limits of output"),
     ):
-        if differs and (name in SAFETY or name in request.exact):
+        if differs and (name in Rules._fields or name in request.exact):
             raise AlreadyOpen(
                 f"agent {request.agent!r} already has a session, {how}: leave these options out to use it as it is,"
                 " close it first, or use another agent"
