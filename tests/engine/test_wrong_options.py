@@ -107,6 +107,7 @@ _RUN: Final[dict[str, set[str]]] = {
     "command": _TEXTS,
     "timeout": _NUMBERS,
     "idle_timeout": _NUMBERS,
+    "patience": _NUMBERS,
     "on_timeout": {"None"},
     "stdin": {*_TEXTS, "a text with NUL", "None"},
     "tty": {"True", "None"},
