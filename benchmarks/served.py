@@ -42,7 +42,7 @@ def served(runtime: bool = False) -> Iterator[Served]:
             os.mkdir(env["XDG_RUNTIME_DIR"], 0o700)
         path, audit = os.path.join(home, "socket"), os.path.join(home, "audit.jsonl")
         argv = [sys.executable, "-c", _PROGRAM, "serve", "--socket", path]
-        argv += ["--audit", audit, "--log-level", "warning"]
+        argv += ["--audit", audit, "--log-level", "warning", "--log-file", os.path.join(home, "log")]
         with subprocess.Popen(argv, env=env) as process:
             try:
                 _wait_for(path, process)

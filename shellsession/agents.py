@@ -51,7 +51,8 @@ class AgentInfo:
 
     ``state``: "new" (no bash yet, or bash was killed while idle), "idle", "running" (a command, also one that was
     handed back) or "closed". ``age``, ``idle``: seconds. ``jobs``: the number of running jobs. ``attached``: a person
-    uses the session (``shellsession attach``), and the agent's own calls wait.
+    uses the session (``shellsession attach``), and the agent's own calls wait. ``running_for``: for how many seconds
+    the command has been running; None if none runs.
     """
 
     agent: str
@@ -63,6 +64,7 @@ class AgentInfo:
     idle: float
     jobs: int
     attached: bool = False
+    running_for: float | None = None
 
 
 class Entry(Generic[S]):
@@ -79,7 +81,9 @@ class Entry(Generic[S]):
             state, command = "idle", ""
         if pid is not None and state == "idle" and not alive(pid):  # the next command gets a fresh bash
             pid, state = None, "new"
-        return AgentInfo(self.name, pid, state, session.cwd, command, age, idle, jobs, session.attached)
+        call = session._engine.current if state == "running" else None
+        running_for = None if call is None else time.monotonic() - call.started
+        return AgentInfo(self.name, pid, state, session.cwd, command, age, idle, jobs, session.attached, running_for)
 
 
 class Registry(Generic[S]):

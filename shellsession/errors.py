@@ -19,6 +19,7 @@ ShellSessionError            error
 │   └── VersionMismatch      version_mismatch    the peer speaks another version of the protocol
 ├── OutcomeUnknown           outcome_unknown     the daemon that got the request has ended; it was not run again
 ├── ResultExpired            result_expired      the request is old, and its result is no longer kept
+├── MissingExtra             missing_extra       an optional dependency is not installed (also an ImportError)
 ├── PolicyRefused            policy_refused      the session's policy, or a tool's, refuses the command; nothing was run
 ├── ContractError            contract            an error that a tool's document defines; each contract has its own
 └── CommandError             command             raised only with check=True; carries ``result``
@@ -26,8 +27,8 @@ ShellSessionError            error
     └── CommandTimeout       command_timeout     the time limit passed (also a TimeoutError)
 
 CommandError and the two below it are in ``models``, as they carry a Result. Modules of other packages add their own:
-ExpectTimeout and ExpectEnded (engine.io.dialogue), CallCancelled (contracts.cancel), MissingExtra
-(extras), the errors of each contract, and AgentFailed (cli.agent).
+ExpectTimeout and ExpectEnded (engine.io.dialogue), CallCancelled (contracts.cancel), the errors of each contract, and
+AgentFailed (cli.agent).
 
 A message says what happened, with what, and what to do next.
 """
@@ -197,6 +198,12 @@ class ResultExpired(ShellSessionError):
     """The request was run, or may have been, and its result is no longer kept. It was not run again."""
 
     code = "result_expired"
+
+
+class MissingExtra(ShellSessionError, ImportError):
+    """An optional dependency is not installed; the message names the extra that installs it."""
+
+    code = "missing_extra"
 
 
 class PolicyRefused(ShellSessionError):

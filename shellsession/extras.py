@@ -1,14 +1,8 @@
-"""``MissingExtra``: the error when an SDK is not installed. Its message has the command that installs it."""
+"""``missing``: the error when an SDK is not installed. Its message has the command that installs it."""
 
 from __future__ import annotations
 
-from .errors import ShellSessionError
-
-
-class MissingExtra(ShellSessionError, ImportError):
-    """An optional dependency is not installed; the message names the extra that brings it."""
-
-    code = "missing_extra"
+from .errors import MissingExtra
 
 
 def missing(extra: str, error: ImportError) -> MissingExtra:

@@ -290,6 +290,13 @@ def grouped(number: int) -> str:
     return f"{number:,}".replace(",", " ")
 
 
+def escaped(text: str) -> str:
+    """The text with escapes (``\\x1b``) for characters that do not print: controls, and marks that reverse text."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
 def signal_name(number: int) -> str:
     """ "SIGSEGV" for 11; "" where there is no such signal."""
     import signal  # makes enums of all of them

@@ -41,6 +41,7 @@ _PUBLIC = [
     "Job",
     "LimitReached",
     "Limits",
+    "MissingExtra",
     "NoSuchAgent",
     "NoSuchOutput",
     "NotRunning",

@@ -15,6 +15,7 @@ from typing import Any, Final, NoReturn
 
 from ..errors import InvalidRequest
 from ..models import check_seconds
+from ..text import escaped as escaped
 from .words import REMOTE, VIA, ErrorFormat, name
 
 # The widest cell of a table on a terminal, except in the last column: a name of 256 characters would push all others
@@ -22,13 +23,6 @@ from .words import REMOTE, VIA, ErrorFormat, name
 _CELL_MAX: Final = 40
 _CELL_MIN: Final = 8
 _COLOURS: Final = {"running": "32", "new": "2", "closed": "2"}
-
-
-def escaped(text: str) -> str:
-    """The text with escapes (``\\x1b``) for characters that do not print: controls, and marks that reverse text."""
-    if text.isprintable():
-        return text
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 def span(seconds: float) -> str:

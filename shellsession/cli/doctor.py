@@ -9,12 +9,16 @@ import resource
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from . import arguments
 from .arguments import escaped, show, show_json
+
+if TYPE_CHECKING:
+    from ..session import Session
 
 EXAMPLES: Final = (
     ("shellsession doctor", "what works here, and what to do about the rest"),
@@ -26,6 +30,7 @@ it again. The exit status is 1 if no session can work here."""
 _OLDEST: Final = (4, 4)
 _NEEDED_FILES: Final = 64  # a session has about 10 descriptors
 _TERMINALS: Final = 16
+_LONGEST: Final = 10.0  # seconds of one look
 
 
 class Finding(NamedTuple):
@@ -47,17 +52,18 @@ def main(words: Sequence[str]) -> int:
     given = own_parser().parse_args(words)
     # From the ground up: what fails first explains what fails later.
     looks = (_system, _bash, _proc, _place, _terminals, _files, _ptrace, _sandbox, _groups, _session)
-    findings = [look() for look in looks]
-    if given.json:
-        for one in findings:
+    signs, failed = {"ok": " ok ", "limited": " -- ", "failed": "FAIL"}, False
+    for look in looks:
+        one = look()
+        failed = failed or one.state == "failed"
+        if given.json:
             show_json(one._asdict())
-    else:
-        signs = {"ok": " ok ", "limited": " -- ", "failed": "FAIL"}
-        for one in findings:
+        else:
             show(f"[{signs[one.state]}] {one.name:<12}{escaped(one.found)}")
             if one.advice:
                 show(f"{'':19}{one.advice}")
-    return int(any(one.state == "failed" for one in findings))
+        sys.stdout.flush()  # the next look may take seconds
+    return int(failed)
 
 
 def _system() -> Finding:
@@ -143,8 +149,8 @@ def _sandbox() -> Finding:
 
     version = _output([path, "--version"]).strip()
     try:
-        with Session(cwd="/", sandbox=Sandbox(), timeout=10) as session:
-            session.run("true", check=True)
+        with Session(cwd="/", sandbox=Sandbox(), timeout=_LONGEST) as session:
+            _open(session)
     except ShellSessionError as error:
         return Finding("sandbox", "limited", f"{version}: {error}")
     return Finding("sandbox", "ok", f"{version}; a session in a sandbox works")
@@ -166,13 +172,29 @@ def _session() -> Finding:
 
     begun = time.perf_counter()
     try:
-        with Session(timeout=10) as session:
-            session.run("true", check=True)
+        with Session(timeout=_LONGEST) as session:
+            _open(session)
             opened = time.perf_counter() - begun
             times = sorted(_timed(lambda: session.run("true")) for _ in range(20))
     except ShellSessionError as error:
         return Finding("session", "failed", str(error))
     return Finding("session", "ok", f"open after {opened * 1e3:.0f} ms, then {times[10] * 1e6:.0f} us for `true`")
+
+
+def _open(session: Session) -> None:
+    """Run a first command. Raises ShellUnavailable if bash takes too long to start, and other ShellSessionErrors."""
+    from ..errors import SessionClosed, ShellUnavailable
+
+    timer = threading.Timer(_LONGEST, session.close)
+    timer.start()
+    try:
+        session.run("true", check=True)
+    except SessionClosed:
+        raise ShellUnavailable(
+            f"bash has not started within {_LONGEST:g} s: look at what it waits for, `ps f` shows it"
+        ) from None
+    finally:
+        timer.cancel()
 
 
 def _timed(work: Callable[[], object]) -> float:
@@ -192,6 +214,6 @@ def _number(path: str) -> int | None:
 def _output(command: list[str]) -> str:
     """What a program prints; "" where it cannot be run."""
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=10).stdout
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=_LONGEST).stdout
     except (OSError, subprocess.SubprocessError):
         return ""

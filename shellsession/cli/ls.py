@@ -14,8 +14,9 @@ EXAMPLES: Final = (
     ("shellsession ls --json", "the same for programs, with nothing cut or rounded"),
 )
 _DESCRIPTION: Final = """\
-List the agents that have a session, and its state: new (no bash yet), idle, or running a command. It is also attached
-if a person uses it (`shellsession attach`); the agent's own calls wait then."""
+List the agents that have a session, by name, and its state: new (no bash yet), idle, or running a command, and for how
+long that has been running (RUNS). It is also attached if a person uses it (`shellsession attach`); the agent's own
+calls wait then."""
 
 
 def own_parser() -> argparse.ArgumentParser:
@@ -47,9 +48,10 @@ def main(words: Sequence[str]) -> int:
                 span(one["idle"]),
                 one["jobs"],
                 one["cwd"],
+                "-" if one["running_for"] is None else span(one["running_for"]),
                 one["command"],
             )
             for one in found
         ]
-        show(*table(("AGENT", "PID", "STATE", "AGE", "IDLE", "JOBS", "CWD", "COMMAND"), rows, state=2))
+        show(*table(("AGENT", "PID", "STATE", "AGE", "IDLE", "JOBS", "CWD", "RUNS", "COMMAND"), rows, state=2))
     return 0

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ..errors import InvalidRequest
+from ..errors import MissingExtra
 
 if TYPE_CHECKING:
     from tree_sitter import Language, Node, Parser
@@ -97,7 +97,7 @@ def parse(text: str, documents: dict[str, HereDocument], expired: Callable[[], b
 
     ``documents`` collects here-documents by name, across calls: a quoted text may refer to a here-document that was cut
     out of the text around it. Raises TextTooLong, also once ``expired`` returns True;
-    InvalidRequest if the parser is not installed.
+    MissingExtra if the parser is not installed.
     """
     parser, script = _parser(), Script()
     todo = [text]
@@ -117,7 +117,7 @@ def _language() -> Language:
         import tree_sitter
         import tree_sitter_bash
     except ImportError:
-        raise InvalidRequest(
+        raise MissingExtra(
             "a policy about commands needs a parser of bash: pip install 'shellsession[policy]'"
         ) from None
     return tree_sitter.Language(tree_sitter_bash.language())

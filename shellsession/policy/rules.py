@@ -104,7 +104,7 @@ class Policy:
     not masked. ``secrets``: values that are always masked, however short. Files are not masked, nor is the output file
     of a phoenix command in the background.
 
-    Raises InvalidRequest, also if a parser of bash is needed and not installed (the extra ``policy``).
+    Raises InvalidRequest, and MissingExtra if a parser of bash is needed and not installed (the extra ``policy``).
     """
 
     deny: Sequence[Pattern] = ()

@@ -135,14 +135,17 @@ def test_ls_is_a_table(daemon: Daemon, agent: str) -> None:
         sh.run("cd /usr; sleep 99 &")
         sh.run("sleep 99\necho never", stdin=TTY, timeout=0.05, on_timeout="yield")
         titles, *rows = cli(daemon.socket, "ls").stdout.decode().splitlines()
-        assert titles.split() == ["AGENT", "PID", "STATE", "AGE", "IDLE", "JOBS", "CWD", "COMMAND"]
+        assert titles.split() == ["AGENT", "PID", "STATE", "AGE", "IDLE", "JOBS", "CWD", "RUNS", "COMMAND"]
         row = next(row for row in rows if row.startswith(agent))
-        pid, state, age, idle, jobs, cwd, command = row[len(agent) :].split(maxsplit=6)
+        pid, state, age, idle, jobs, cwd, runs, command = row[len(agent) :].split(maxsplit=7)
         assert (int(pid), state, jobs, cwd, command) == (sh.pid, "running", "1", "/usr", r"sleep 99\necho never")
-        assert re.fullmatch(r"\d\.\ds \d\.\ds", f"{age} {idle}")
+        assert re.fullmatch(r"\d\.\ds \d\.\ds \d\.\ds", f"{age} {idle} {runs}")
+        assert listed(daemon.socket)[agent]["running_for"]
         assert titles.index("COMMAND") == row.index("sleep 99")
         assert listed(daemon.socket)[agent]["command"] == "sleep 99\necho never"
         assert agent in cli(daemon.socket, "ls", "--names").stdout.decode().splitlines()
+        sh.interrupt()
+        assert listed(daemon.socket)[agent]["running_for"] is None
 
 
 def test_a_long_name_keeps_the_rest_in_sight(daemon: Daemon) -> None:

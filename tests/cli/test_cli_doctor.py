@@ -61,3 +61,17 @@ def test_another_system_is_refused_in_words() -> None:
 def test_ptrace_that_is_forbidden_names_the_commands_that_may_still_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_number", lambda path: 2)
     assert doctor._ptrace().advice.startswith("the rest of an interrupted command may run before it is stopped")
+
+
+def test_a_bash_that_hangs_at_its_start_is_given_up(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(doctor, "_LONGEST", 0.5)
+    hangs = tmp_path / "bash"
+    hangs.write_text('#!/bin/sh\ncase "$*" in *watcher.bash*) exec /bin/bash "$@";; esac\nexec sleep 1000\n')
+    hangs.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    status, told = said(capsys)
+    assert status == 1
+    assert f"[FAIL] bash        {hangs}" in told
+    assert "[FAIL] session     bash has not started within 0.5 s" in told

@@ -320,6 +320,17 @@ def test_one_error_says_what_is_missing_there(script: str, error: type[Exception
         connect("a", via=["sh", "-c", script])
 
 
+def test_a_refusal_of_the_bridge_is_escaped() -> None:
+    """Its text comes from another machine."""
+    greeting = frames.greeting({"cwd": "/"}, "1-2", VERSION)
+    refusal = frames.frame(frames.REFUSED, 1, b"\x1b[31mevil")
+    program = f"import os; os.write(1, {greeting!r}); os.read(0, 100); os.write(1, {refusal!r}); os.read(0, 100)"
+    with pytest.raises(DaemonUnavailable, match=r"^\\x1b\[31mevil \(reported by"):
+        connect("a", via=[sys.executable, "-c", program])
+    with pytest.raises(DaemonUnavailable, match=r"without a greeting: \\x1b\[31mevil"):
+        connect("a", via=["sh", "-c", "printf '\\033[31mevil\\n' >&2"])
+
+
 def test_a_program_that_is_missing_here() -> None:
     with pytest.raises(DaemonUnavailable, match="could not be started"):
         connect("a", via=["no-such-program"])

@@ -240,11 +240,12 @@ def test_an_old_bash_is_a_clear_error_that_says_what_was_found(new_session: Make
     [
         ("#!/bin/sh\necho 'I am no bash' >&2; exit 1\n", "I am no bash"),
         ("#!/bin/sh\nexit 0\n", "ended at its start"),
+        ("#!/bin/sh\necho so far >&2; kill -9 $$\n", "was killed at its start, by SIGKILL: .* it said: so far"),
         ("#!/no/such/interpreter\n", "could not be started|ended at its start"),
         ("neither script nor program\x01\n", "could not be started|ended at its start"),
         ("#!/usr/bin/env python3\nimport sys; sys.exit('Python here')\n", "Python here"),
     ],
-    ids=["complains", "ends", "no interpreter", "no program", "python"],
+    ids=["complains", "ends", "is killed", "no interpreter", "no program", "python"],
 )
 def test_what_is_no_bash_is_a_clear_error(new_session: Make, tmp_path: Path, text: str, complaint: str) -> None:
     with pytest.raises(ShellUnavailable, match=complaint):

@@ -30,7 +30,7 @@ def test_a_missing_sdk_is_reported_in_a_line(extra: str, package: str, program: 
     words = [sys.executable, "-c", f"import sys; sys.modules[{package!r}] = None; {program}"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     last = done.stderr.splitlines()[-1]
-    assert last.startswith("shellsession.extras.MissingExtra: ")
+    assert last.startswith("shellsession.errors.MissingExtra: ")
     assert last.endswith(f"`pip install 'shellsession[{extra}]'`")
 
 
@@ -53,11 +53,11 @@ def test_the_runner_tells_of_an_older_sdk(tmp_path: Path) -> None:
         (package / "__init__.py").touch()
     (tools / "__init__.py").write_text("class BetaBuiltinFunctionTool: ...\n")
     program = f"""import sys; sys.path.insert(0, {str(tmp_path)!r})
-from shellsession import extras
+from shellsession import MissingExtra
 from shellsession.integrations import anthropic
 try:
     anthropic.runnable(None)
-except extras.MissingExtra as error:
+except MissingExtra as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

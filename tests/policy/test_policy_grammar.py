@@ -155,12 +155,12 @@ def test_what_is_too_long_or_too_deep_is_not_read() -> None:
 def test_a_missing_parser_is_reported_in_one_line() -> None:
     program = (
         "import sys; sys.modules['tree_sitter'] = None\n"
-        "from shellsession import InvalidRequest\n"
+        "from shellsession import MissingExtra\n"
         "from shellsession.policy.rules import Policy\n"
         "from shellsession.models import Request\n"
         "Policy(deny=['rm']).check(Request(b'ls'))\n"
         "try: Policy(strict=True)\n"
-        "except InvalidRequest as error: print(error)\n"
+        "except MissingExtra as error: print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.stderr == ""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...errors import DaemonUnavailable, ProtocolError, ShellSessionError, VersionMismatch
 from ...models import VERSION
+from ...text import escaped
 from ..protocol import frames
 from ..protocol.endpoint import PATIENCE
 from ..protocol.frames import FRAMING, frame, read_greeting
@@ -137,7 +138,7 @@ class _Bridge(Mux):
                 return ours
         if not answer.refusal:
             return None
-        raise DaemonUnavailable(f"{answer.refusal.decode('utf-8', 'replace')} (reported by {self.pipe})")
+        raise DaemonUnavailable(f"{escaped(answer.refusal.decode('utf-8', 'replace'))} (reported by {self.pipe})")
 
     # -- called in the thread
 
@@ -238,8 +239,9 @@ class _Bridge(Mux):
             return
         greeting, rest = found
         if (greeting.get("framing"), greeting.get("protocol")) != (FRAMING, PROTOCOL):
+            version = escaped(str(greeting.get("version")))
             raise VersionMismatch(
-                f"{self.pipe} is shellsession {greeting.get('version')} (protocol {greeting.get('protocol')}), this"
+                f"{self.pipe} is shellsession {version} (protocol {greeting.get('protocol')}), this"
                 f" client is {VERSION} ({PROTOCOL}): install shellsession {VERSION} there"
             )
         if not isinstance(state := greeting.get("state"), dict):
@@ -258,7 +260,7 @@ class _Bridge(Mux):
 
     def _why_ended(self) -> str:
         """The message when the pipe has ended before the greeting, or later."""
-        said = f": {text}" if (text := self.pipe.why_ended()) else ""
+        said = f": {text}" if (text := escaped(self.pipe.why_ended())) else ""
         if self._preamble is None:
             return f"{self.pipe} has ended{said}"
         is_explained = text and "shellsession" not in text  # such as ssh that is refused; not "shellsession: not found"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from _socket import AF_UNIX, SO_PEERCRED, SO_SNDTIMEO, SOCK_STREAM, SOL_SOCKET, socket
+from binascii import crc32
 
 from ...engine.kernel.proc import namespaces
 from ...errors import DaemonUnavailable, InvalidRequest, ShellUnavailable
@@ -59,7 +60,8 @@ def is_usual(path: str) -> bool:
 
 
 def _usual() -> str:
-    return os.path.join(_home(), f"socket-{namespaces()}")
+    # Short, as the path may not be long. Should two containers have the same name, the greeting tells them apart.
+    return os.path.join(_home(), f"socket-{crc32(namespaces().encode()):08x}")
 
 
 def _home() -> str:

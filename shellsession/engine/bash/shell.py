@@ -21,6 +21,7 @@ from ptyprocess import PtyProcess
 
 from ...errors import FORKED, SandboxUnavailable, SessionClosed, ShellUnavailable
 from ...sandbox import SCRATCH
+from ...text import signal_name
 from ..io.control_socket import ControlSocket
 from ..io.streams import CHUNK, MANY_READS, Keyboard, Stream, Streams, get_modes, set_size, slave_path
 from ..kernel import activity, proc
@@ -55,8 +56,13 @@ class Launch:
     is_sandboxed: bool = False
     seccomp: bytes = b""
 
-    def failed(self, message: str) -> ShellUnavailable:
-        """The error for a launch that failed. ``message``: what the program printed."""
+    def failed(self, message: str, status: int | None) -> ShellUnavailable:
+        """The error for a launch that failed. ``message``: what the program printed. ``status``: how it ended."""
+        if status is not None and status < 0:
+            return ShellUnavailable(
+                f"{self.program} was killed at its start, by {signal_name(-status)}: look for what does that, such as a"
+                f" limit of memory, and try again; it said: {message or 'nothing'}"
+            )
         if self.is_sandboxed:
             hint = _HINT if any(word in message for word in _NO_NAMESPACE) else _OLD if _UNKNOWN in message else ""
             return SandboxUnavailable(f"the sandbox could not be made; it said: {message or 'nothing'}{hint}")

@@ -372,6 +372,8 @@ def _check_descriptors(newest: int) -> None:
 BOOTSTRAP: Final = Path(__file__).with_name("bootstrap.bash").read_bytes()
 # Bash starts in 1 to 3 ms. If it takes a minute, the machine is overloaded.
 _PATIENCE: Final = 60.0
+# What has closed its end of our socket has mostly ended by then.
+_ENDS_WITHIN: Final = 1.0
 _OLDEST: Final = 404
 
 
@@ -392,7 +394,9 @@ def handshake(shell: Shell, tty: bool, refuse_closed: Callable[[], None]) -> Ste
         data = shell.control.read(finder)
         if data == b"":
             message = finder.noise.decode("utf-8", "replace").strip()
-            raise shell.launch.failed(message)
+            if not shell.dead:  # it closes its descriptors a moment before its end
+                yield Wait((shell.child_fd,) if shell.child_fd >= 0 else (), time.monotonic() + _ENDS_WITHIN)
+            raise shell.launch.failed(message, shell.status if shell.dead else None)
     shell.control.note_mark(finder.mark)
     if shell.launch.is_sandboxed:
         shell.find_bash()
