@@ -162,6 +162,39 @@ class Shell:
         self.family = Family(self.pid, self.slot.tag, first)
         self._names = self._own_names()
 
+    # -- its life: opening, then ready and busy in turn, then closing or abandoned
+
+    def become_ready(self) -> None:
+        """Bash has answered, and the startup commands have run: commands may be typed."""
+        self.phase = READY
+
+    def begin(self, nonce: bytes) -> None:
+        """A command is about to be typed. It runs until ``settle``, whatever happens in between."""
+        self.busy = nonce
+
+    def settle(self) -> None:
+        """The command has ended, and nothing of it can come any more."""
+        self.busy = b""
+
+    def begin_to_close(self) -> None:
+        """The session is being closed: no more commands."""
+        self.phase = CLOSING
+
+    def abandon(self) -> None:
+        """Kill bash and everything that it started, without waiting. The next operation finishes its end."""
+        self.end()
+        kill([pid for pid in self.strays() if pid])
+        self.phase = ABANDONED
+
+    def kill_last(self) -> None:
+        """Kill bash, after everything below it."""
+        self.signal(signal.SIGKILL)
+        self.died_last = True
+
+    def disown(self) -> None:
+        """In a forked child of the host: bash and all descriptors are the parent's."""
+        self.is_parents = True
+
     def refuse_forked(self) -> None:
         """Raise SessionClosed in a forked child of the host. To be called after a wait.
 

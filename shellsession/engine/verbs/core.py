@@ -275,7 +275,7 @@ class Core:
         """In a forked child: give up the shell, so that every verb refuses. The parent's descriptors stay open."""
         self.is_parents, self.unattended_reader = True, None
         if (shell := self.shell) is not None:
-            shell.is_parents = True
+            shell.disown()
             self.parents_shell, self.shell = shell, None
 
     def refuse_forked(self) -> None:

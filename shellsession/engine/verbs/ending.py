@@ -116,7 +116,7 @@ def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
         if left.mark is None:
             return (yield from retire(engine, call, mark))
         mark = mark._replace(cwd=left.mark.cwd)
-    shell.busy = b""  # only now: if a callback raises, no output may be left for the next command
+    shell.settle()  # only now: if a callback raises, no output may be left for the next command
     if call.terminal:
         engine.unread = shell.keyboard.reset()
     shell.files.clear()

@@ -189,7 +189,7 @@ class Engine(Core):
             for text in self.options.startup:
                 yield from self._prepare(text)
             self.learn(status=0)
-            shell.phase = READY
+            shell.become_ready()
             self._start_logged = True
             self._log("bash started, pid %d", shell.pid)
         except GeneratorExit:

@@ -114,7 +114,7 @@ class Ordinary:
         self._line, self._said = line, None
         core.unread = b""
         call = core.last = core.attended = core.name(Call(request, line.typed, nonce=nonce, prompt=self._prompt))
-        shell.busy = nonce  # set before: Ctrl-C may arrive as soon as the lines are sent
+        shell.begin(nonce)  # before: Ctrl-C may arrive as soon as the lines are sent
         shell.control.send(lines)
         return call
 
@@ -169,7 +169,7 @@ class Ordinary:
         control.note_mark(mark)
         if mark.status != core.known.status:
             core.learn(status=mark.status)
-        shell.busy = b""
+        shell.settle()
         duration = time.monotonic() - call.started
         cwd, delivery = shell.check_cwd(mark.cwd), call.delivery
         result = exited(*output, mark.status, cwd, duration, call.id, call.request.command)

@@ -18,7 +18,7 @@ from ...models import Result
 from ...observe import WARNING, logger
 from ...sandbox import size_text
 from ...text import signal_name
-from ..bash.shell import ABANDONED, CLOSING, READY, Shell
+from ..bash.shell import ABANDONED, READY, Shell
 from ..io.threads import Steps, T, Wait, shielded
 from ..kernel import proc
 from ..kernel.signals import kill, signals_deferred
@@ -171,7 +171,7 @@ def shut_down(engine: Core, why: str) -> Steps[None]:
         return
     if (yield from _is_ended_elsewhere(engine, shell)):
         return
-    shell.phase = CLOSING
+    shell.begin_to_close()
     if call is not None:
         call.mute()  # the callback may still be busy with the last piece
         call.reason = why
@@ -241,9 +241,7 @@ def abandon(engine: Core) -> None:
     if engine.last is not None:
         engine.last.release()
     if shell is not None:
-        shell.end()
-        kill([pid for pid in shell.strays() if pid])
-        shell.phase = ABANDONED
+        shell.abandon()
 
 
 def _kill_all(shell: Shell, call: Call | None = None) -> Steps[None]:
@@ -253,8 +251,7 @@ def _kill_all(shell: Shell, call: Call | None = None) -> Steps[None]:
     """
     shell.signal(signal.SIGSTOP)
     yield from _kill_below(shell, call)
-    shell.signal(signal.SIGKILL)
-    shell.died_last = True
+    shell.kill_last()
     for _ in range(ROUNDS):
         if shell.dead:
             return

@@ -94,7 +94,7 @@ def _settle_terminal(engine: Core, shell: Shell, request: Request) -> None:
 
 
 def _send(shell: Shell, typed: Typed) -> None:
-    shell.busy = typed.nonce  # set before: Ctrl-C may arrive as soon as the lines are sent
+    shell.begin(typed.nonce)  # before: Ctrl-C may arrive as soon as the lines are sent
     shell.control.send(typed.lines)
 
 
