@@ -6,6 +6,8 @@ import os
 import shutil
 import signal
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,7 +16,7 @@ import endings
 import pytest
 from daemons import Daemon, answers, running, stopped
 from endings import nothing_is_left
-from system import wait_until
+from system import PATIENCE, wait_until
 
 from shellsession import connect
 from shellsession.daemon.protocol.endpoint import confined_marker
@@ -109,3 +111,21 @@ def test_after_a_fault_no_plain_daemon_may_follow(tmp_path: Path, was_ended: boo
     path = str(tmp_path / "socket")
     ListeningSocket(path, confines=True).close(was_ended)
     assert os.path.exists(confined_marker(path)) is not was_ended
+
+
+_BENCHMARKED = """
+import os, time
+from benchmarks.served import served
+with served() as daemon:
+    os.unlink(daemon.socket)
+    while not os.path.exists(daemon.socket):
+        time.sleep(0.05)
+"""
+
+
+def test_a_daemon_of_a_benchmark_logs_into_its_own_directory() -> None:
+    """`make bench` prints its figures alone: not that the socket was removed."""
+    root = Path(__file__).parents[2]
+    words = [sys.executable, "-c", _BENCHMARKED]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=root, timeout=PATIENCE, check=True)
+    assert (done.stdout, done.stderr) == ("", "")

@@ -8,6 +8,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import homes
@@ -16,6 +17,7 @@ from daemons import Raw, answers, command, looks_into_it, running
 from homes import CLIENT, Home, finish
 from system import PATIENCE, PYTHON, in_thread, is_alive, stat_fields, wait_until
 
+from shellsession import DaemonUnavailable, connect
 from shellsession.daemon.client.transport import UnixTransport
 from shellsession.daemon.protocol.directory_lock import locked
 
@@ -119,6 +121,15 @@ with connect("a1", env={{"PATH": os.environ["PATH"]}}) as session:
     assert (said.split(), complaint) == (["ran"], "")
     (daemon,) = home.daemons
     assert b"LD_PRELOAD" not in Path(f"/proc/{daemon}/environ").read_bytes()
+
+
+def test_a_daemon_that_is_killed_at_its_start_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed = tmp_path / "python"
+    killed.write_text("#!/bin/sh\nkill -9 $$\n", encoding="ascii")
+    killed.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(killed))
+    with pytest.raises(DaemonUnavailable, match="no daemon could be started: it was killed at its start, by SIGKILL"):
+        connect("a", tmp_path / "run" / "socket")
 
 
 def test_a_socket_that_a_killed_daemon_left_is_replaced(tmp_path: Path) -> None:

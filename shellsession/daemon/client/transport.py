@@ -254,6 +254,10 @@ def _start(path: str, lock: int, options: Sequence[str]) -> None:
         raise DaemonUnavailable(f"no daemon could be started: {why}") from error
     if done.returncode != 0:
         last_line = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        if done.returncode < 0:
+            from ...text import signal_name
+
+            last_line = f"it was killed at its start, by {signal_name(-done.returncode)}: try again"
         raise DaemonUnavailable(f"no daemon could be started: {last_line or f'status {done.returncode}'}")
 
 
