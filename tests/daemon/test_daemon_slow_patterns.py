@@ -13,7 +13,7 @@ import pytest
 from daemons import Daemon
 from system import wait_until
 
-from shellsession import InvalidRequest, Policy, PolicyRefused, connect
+from shellsession import InvalidRequest, Policy, PolicyRefused, StartupFailed, connect
 
 _EVIL: Final = re.compile("(a+)+$")
 _HELD: Final = "a" * 40 + "!"
@@ -101,6 +101,20 @@ def test_hide_values_that_backtracks_refuses_the_session(daemon: Daemon, agent: 
 
     assert _longest_wait(daemon, run) < 3
     assert refusals
+
+
+def test_redact_pattern_that_backtracks_withholds_what_startup_printed(daemon: Daemon, agent: str) -> None:
+    startup = ["head -c 1000000 /dev/zero | tr '\\0' a >&2; false"]
+    errors: list[StartupFailed] = []
+
+    def run() -> None:
+        with connect(agent, daemon.socket, False, redact=[r"\w+:"], startup=startup) as slow:
+            with pytest.raises(StartupFailed) as failed:
+                slow.run("true")
+            errors.append(failed.value)
+
+    assert _longest_wait(daemon, run) < 3
+    assert errors
 
 
 def test_patterns_that_take_long_to_compile_are_refused(daemon: Daemon, agent: str) -> None:

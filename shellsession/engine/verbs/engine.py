@@ -29,7 +29,7 @@ from ...errors import (
     StartupFailed,
 )
 from ...keys import bytes_of
-from ...models import OnTimeout, Outcome, Request, Result, Stream
+from ...models import Limits, OnTimeout, Outcome, Request, Result, Stream
 from ...observe import DEBUG, WARNING, logger
 from ...search import TOO_SLOW, SearchTooSlow
 from ...signatures import Seconds
@@ -144,6 +144,8 @@ def attend(
 _SHUTDOWN: Final = 10.0
 _SHOWN: Final = 200
 _LOGGED: Final = 1000
+# Of the output of startup and shutdown commands only the ends are shown. More would take longer to mask.
+_BRIEF: Final = Limits(max_output=8192)
 
 
 def _warn(message: str, *values: object) -> None:
@@ -213,7 +215,7 @@ class Engine(Core):
 
     def _prepare(self, text: bytes) -> Steps[None]:
         """Run a startup command. Raises StartupFailed."""
-        request = Request(text, tty=False, timeout=self.options.timeout)
+        request = Request(text, tty=False, timeout=self.options.timeout, limits=_BRIEF)
         self.known = self.known.before(request)
         call = self.last = submit.start(self, self.live(), request)
         came = yield from end_on_error(self, attend(self, call, call.until))
@@ -224,7 +226,7 @@ class Engine(Core):
         if came.outcome != "exited" or (came.exit_code and self.options.check_startup):
             shown = text.decode("utf-8", "replace")
             if (secrets := self.secrets()) is not None:  # before anything is cut
-                shown, came = secrets.mask(shown), secrets.mask_result(came)
+                shown, came = secrets.mask(shown, _SHOWN), secrets.mask_result(came)
             raise StartupFailed(startup_failure(shown, came))
 
     # -- run
@@ -527,7 +529,7 @@ class Engine(Core):
                 why = "the shell is gone" if self.shell is None else f"{_SHUTDOWN:g} s are over"
                 _warn("the shutdown command %r was not run: %s", shown, why)
                 continue
-            call = yield from self._begin(Request(text, tty=False, timeout=left))
+            call = yield from self._begin(Request(text, tty=False, timeout=left, limits=_BRIEF))
             if call.delivery.result is None:
                 yield from attend(self, call, call.until)
             if not (came := call.delivery.deliver()).ok:
