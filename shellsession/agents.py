@@ -11,7 +11,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -35,9 +35,8 @@ S = TypeVar("S", bound=Base)
 _registries: weakref.WeakSet[Registry[Any]] = weakref.WeakSet()  # all registries of this process
 # Where a loss is reported: in a result of ``Agents.run``, and by a tool.
 _Report = Literal["run", "tool"]
-_REPORTS: Final[tuple[_Report, ...]] = ("run", "tool")
-# How many losses are remembered, and the rules of how many agents: a host may use new names forever.
-_LOST_MAX: Final = 100_000
+# How many agents without a session are remembered: a host may use new names forever.
+_KEPT_MAX: Final = 100_000
 _IDLE_TTL: Final = 3600.0  # seconds
 # In the reason of the first result after an agent's session has expired.
 EXPIRED: Final = "this is a new session: the last one was closed after being idle for too long, and its state is lost"
@@ -67,15 +66,42 @@ class AgentInfo:
     running_for: float | None = None
 
 
-class Entry(Generic[S]):
-    """One agent's session, and when it was made. ``agent``: a weak reference, if the agent is an object."""
+class Record(Generic[S]):
+    """What is known of one agent, from its first name until it is closed or collected.
 
-    def __init__(self, name: str, session: S, agent: weakref.ref[object] | None) -> None:
-        self.name, self.session, self.made, self.agent = name, session, time.monotonic(), agent
+    It is "open" while it has a session, "expired" once that was closed for being idle and somebody is still to be told,
+    and "closed" otherwise; then only its rules are kept. ``held``: a weak reference, if the agent is an object.
+    """
 
-    def info(self) -> AgentInfo:
-        session, age = self.session, time.monotonic() - self.made
-        jobs = sum(job.running for job in session.jobs())
+    def __init__(self, name: str, held: weakref.ref[object] | None) -> None:
+        self.name, self.held = name, held
+        self.rules = Rules()  # those that were named, for this session and the next one
+        self.losses: frozenset[_Report] = frozenset()  # where it is still to be told that a session has expired
+        self.session: S | None = None
+        self._made = 0.0
+
+    @property
+    def state(self) -> Literal["open", "expired", "closed"]:
+        return "open" if self.session is not None else "expired" if self.losses else "closed"
+
+    def open(self, session: S) -> S:
+        """Note the agent's new session, and return it. What is lost of an earlier one is still to be told."""
+        self.session, self._made = session, time.monotonic()
+        return session
+
+    def settle(self) -> None:
+        """Note that the session has been closed, if it has."""
+        if (session := self.session) is None or not session.closed:
+            return
+        self.session = None
+        if session._engine.expired and session._engine.last is not None:
+            self.losses |= {"run", "tool"} if session.relied_on else {"run"}
+
+    def info(self) -> AgentInfo | None:
+        """The present state of its session; None if it has none."""
+        if (session := self.session) is None:
+            return None
+        age, jobs = time.monotonic() - self._made, sum(job.running for job in session.jobs())
         pid, state, command, idle = session.pid, session.state, session.command, session.idle
         if state == "running" and idle:  # handed back, and ended since, but its result was not collected yet
             state, command = "idle", ""
@@ -87,7 +113,7 @@ class Entry(Generic[S]):
 
 
 class Registry(Generic[S]):
-    """Maps agents to sessions. An agent is a name or an object; for an object, only a weak reference is kept."""
+    """Maps agents to their records. An agent is a name or an object; for an object, only a weak reference is kept."""
 
     def __init__(self, max_sessions: int, idle_ttl: float | EllipsisType | None) -> None:
         if isinstance(max_sessions, bool) or not isinstance(max_sessions, int) or max_sessions < 1:
@@ -97,19 +123,19 @@ class Registry(Generic[S]):
         check_seconds("idle_ttl", ttl)
         self.max_sessions, self.idle_ttl = max_sessions, ttl
         self.closed = False
-        self.lock = threading.RLock()  # reentrant: a garbage collection while it is held may remove an entry
-        self._entries: dict[str | int, Entry[S]] = {}
-        # Agents whose sessions expired, and where that is to be reported; with a weak reference if one is an object.
-        self._lost: dict[tuple[str | int, _Report], weakref.ref[object] | None] = {}
-        # For agents that were not closed: the rules of this session and of the next one.
-        self._rules: dict[str | int, tuple[Rules, weakref.ref[object] | None]] = {}
+        self.lock = threading.RLock()  # reentrant: a garbage collection while it is held may remove a record
+        self._open: dict[str | int, Record[S]] = {}
+        self._others: dict[str | int, Record[S]] = {}  # without a session; the oldest first
         _registries.add(self)
 
     def reset_after_fork(self) -> None:
         """Forget all sessions in a forked child: they belong to the parent, and agents get new ones here."""
-        # The lock first: a thread of the parent may have held it, and dropping an entry may collect an agent.
+        # The lock first: a thread of the parent may have held it, and dropping a session may collect an agent.
         self.lock = threading.RLock()
-        self._entries, self._lost = {}, {}
+        for key, record in [*self._others.items(), *self._open.items()]:
+            record.session, record.losses = None, frozenset()
+            self._open.pop(key, None)
+            self._put(key, record)
 
     def find(self, agent: object) -> S | None:
         """The agent's session, if there is one. Raises SessionClosed."""
@@ -117,8 +143,8 @@ class Registry(Generic[S]):
         with self.lock:
             if self.closed:
                 raise SessionClosed("these agents were closed: make a new Agents")
-            entry = self._entries.get(key)
-            return None if entry is None or entry.session.closed else entry.session
+            record = self._open.get(key)
+            return None if record is None or record.session is None or record.session.closed else record.session
 
     def take(self, agent: object, options: SessionOptions, make: Callable[[SessionOptions], S]) -> S:
         """The agent's session, made now if it has none. Raises AlreadyOpen, TooManySessions and SessionClosed.
@@ -130,43 +156,67 @@ class Registry(Generic[S]):
             if (session := self.find(agent)) is not None:
                 _refuse_others(agent, options, session)
                 return session
-            self._drop_closed(key)
-            held = (
-                None if isinstance(key, str) else weakref.ref(agent, partial(_forget_collected, weakref.ref(self), key))
-            )
-            rules = self.keep_rules(agent, Rules.of(options), held)
+            rules = self.keep_rules(agent, Rules.of(options))
             others = {name: value for name, value in options.items() if name not in Rules._fields}
             wanted: Any = {**others, **rules.options()}
-            if key not in self._entries and len(self._entries) >= self.max_sessions:
-                self.drop_closed()
-                if len(self._entries) >= self.max_sessions:
+            if len(self._open) >= self.max_sessions:
+                self.settle()
+                if len(self._open) >= self.max_sessions:
                     self._raise_too_many()
-            entry = self._entries[key] = Entry(_name(agent), make(wanted), held)
-            return entry.session
+            session = make(wanted)
+            record = self._others.pop(key, None) or self._new(agent)
+            self._open[key] = record
+            return record.open(session)
 
     def rules(self, agent: object) -> Rules:
         """The rules that were named for the agent and have applied since it was last closed."""
+        with self.lock:
+            record = self._get(_key(agent))
+            return Rules() if record is None else record.rules
+
+    def keep_rules(self, agent: object, named: Rules) -> Rules:
+        """Keep what a caller names for the agent, also if no session can be made now, and return the agent's rules."""
         key = _key(agent)
         with self.lock:
-            self._drop_closed(key)
-            return self._rules[key][0] if key in self._rules else Rules()
-
-    def keep_rules(self, agent: object, named: Rules, held: weakref.ref[object] | None = None) -> Rules:
-        """Keep what a caller names for the agent, also if no session can be made now, and return the agent's rules."""
-        with self.lock:
-            rules = self.rules(agent).next(named)
-            self._rules.pop(_key(agent), None)
-            if rules != Rules():
-                self._rules[_key(agent)] = rules, held
-            while len(self._rules) > _LOST_MAX:
-                del self._rules[next(iter(self._rules))]
-            return rules
+            record = self._get(key) or self._new(agent)
+            record.rules = record.rules.next(named)
+            if record.session is None:
+                self._put(key, record)
+            return record.rules
 
     def forget_rules(self, agent: object) -> bool:
         """Forget the rules of an agent that is closed. True if it had any."""
+        key = _key(agent)
         with self.lock:
-            self._drop_closed(_key(agent))
-            return self._rules.pop(_key(agent), None) is not None
+            if (record := self._get(key)) is None or record.rules == Rules():
+                return False
+            record.rules = Rules()
+            if record.session is None:
+                self._put(key, record)
+            return True
+
+    def _new(self, agent: object) -> Record[S]:
+        held = None
+        if not isinstance(agent, str):
+            held = weakref.ref(agent, partial(_forget_collected, weakref.ref(self), id(agent)))
+        return Record(_name(agent), held)
+
+    def _get(self, key: str | int) -> Record[S] | None:
+        """The agent's record, if anything is known of it."""
+        if (record := self._open.get(key)) is None:
+            return self._others.get(key)
+        record.settle()
+        if record.session is None and self._open.pop(key, None) is not None:  # else its agent was just collected
+            self._put(key, record)
+        return record
+
+    def _put(self, key: str | int, record: Record[S]) -> None:
+        """Keep a record without a session as the youngest one, if there is anything to keep."""
+        self._others.pop(key, None)
+        if record.losses or record.rules != Rules():
+            self._others[key] = record
+            if len(self._others) > _KEPT_MAX:
+                self._others.pop(next(iter(self._others)), None)
 
     def _raise_too_many(self) -> None:
         idle = [info for info in self.infos() if info.state != "running" and not info.jobs]
@@ -178,68 +228,64 @@ class Registry(Generic[S]):
             names,
         )
 
-    def take_loss(self, agent: object) -> bool:
-        """True once after a session of this agent expired whose state a tool relied on."""
-        return self._take_loss(_key(agent), "tool")
-
-    def take_run_loss(self, agent: object) -> bool:
-        """True once after a session of this agent expired in which something had run."""
-        return self._take_loss(_key(agent), "run")
-
-    def _take_loss(self, key: str | int, report: _Report) -> bool:
+    def take_loss(self, agent: object, report: _Report = "tool") -> bool:
+        """True once after a session of this agent expired: for "tool" if one relied on its state, for "run" if anything
+        had run in it."""
+        key = _key(agent)
         with self.lock:
-            self._drop_closed(key)
-            return self._lost.pop((key, report), ...) is not ...
+            if (record := self._get(key)) is None or report not in record.losses:
+                return False
+            self._tell(key, record, {report})
+            return True
 
     def forget_loss(self, agent: object) -> None:
         """Report no loss: its agent has requested a fresh shell."""
         key = _key(agent)
         with self.lock:
-            self._drop_closed(key)
-            self._forget_loss(key)
+            if (record := self._get(key)) is not None:
+                self._tell(key, record, record.losses)
 
-    def _forget_loss(self, key: str | int) -> None:
-        for report in _REPORTS:
-            self._lost.pop((key, report), None)
+    def _tell(self, key: str | int, record: Record[S], reports: Set[_Report]) -> None:
+        record.losses -= reports
+        if record.session is None:
+            self._put(key, record)
 
     def drop(self, agent: object) -> list[S]:
         """Remove the agent, and return its session if it has one. Raises NoSuchAgent if nothing is known of it."""
         key = _key(agent)
         with self.lock:
-            self._drop_closed(key)
-            was_lost = any((key, report) in self._lost for report in _REPORTS)
-            self._forget_loss(key)
-            was_kept = self._rules.pop(key, None) is not None
-            if (entry := self._entries.pop(key, None)) is None:
-                if was_lost or was_kept:
-                    return []
+            if (record := self._get(key)) is None:
                 raise NoSuchAgent(f"agent {_name(agent)!r} has no session: it has run nothing yet, or was closed")
-            return [entry.session]
+            self._open.pop(key, None)
+            self._others.pop(key, None)
+            return [] if record.session is None else [record.session]
 
     def forget(self, agent: object, session: S) -> None:
         """Remove this session, if it is still the agent's. It is closed, or could not start."""
         key = _key(agent)
         with self.lock:
-            if (entry := self._entries.get(key)) is None or entry.session is not session:
+            record = self._open.get(key)
+            if record is None or record.session is not session:
                 return
-            self._drop_closed(key)
-            self._entries.pop(key, None)
+            record.settle()
+            record.session = None
+            if self._open.pop(key, None) is not None:
+                self._put(key, record)
 
     def clear(self) -> list[S]:
         """Remove and return all sessions, and make no more."""
         with self.lock:
             self.closed = True
-            sessions = [entry.session for entry in self._entries.values()]
-            self._entries.clear()
-            self._lost.clear()
-            self._rules.clear()
+            sessions = self.sessions()
+            self._open.clear()
+            self._others.clear()
             return sessions
 
     def infos(self) -> list[AgentInfo]:
-        self.drop_closed()
+        self.settle()
         with self.lock:
-            entries = list(self._entries.values())
-        return [entry.info() for entry in entries]
+            records = list(self._open.values())
+        return [info for record in records if (info := record.info()) is not None]
 
     def idle_too_long(self) -> list[S]:
         """The sessions that seem to have been idle for ``idle_ttl`` seconds; each must check that under its lock."""
@@ -255,24 +301,14 @@ class Registry(Generic[S]):
     def sessions(self) -> list[S]:
         """All sessions."""
         with self.lock:
-            return [entry.session for entry in self._entries.values()]
+            records = list(self._open.values())
+            return [record.session for record in records if record.session is not None]
 
-    def drop_closed(self) -> None:
+    def settle(self) -> None:
+        """Note which sessions have been closed."""
         with self.lock:
-            for key in list(self._entries):
-                self._drop_closed(key)
-
-    def _drop_closed(self, key: str | int) -> None:
-        if (entry := self._entries.get(key)) is None or not entry.session.closed:
-            return
-        engine = entry.session._engine
-        if engine.expired and engine.last is not None:
-            for report, is_due in zip(_REPORTS, (True, entry.session.relied_on), strict=True):
-                if is_due:
-                    self._lost[key, report] = entry.agent
-            while len(self._lost) > _LOST_MAX:
-                del self._lost[next(iter(self._lost))]
-        self._entries.pop(key, None)  # last: a garbage collection above may collect the agent and remove its entry
+            for key in list(self._open):
+                self._get(key)
 
     def seconds_until_check(self) -> float | None:
         """Seconds until a session can have been idle for too long; None if there is none."""
@@ -300,10 +336,8 @@ def _forget_collected(registry: weakref.ref[Registry[Any]], key: int, _: weakref
     """Remove an agent that was garbage collected. Dropping the last reference to its session closes it."""
     if (alive := registry()) is not None:
         with alive.lock:
-            held = alive._entries.pop(key, None)
-            alive._forget_loss(key)
-            rules = alive._rules.pop(key, None)
-        del held, rules  # outside the lock, which all agents need: ending a bash takes time
+            records = alive._open.pop(key, None), alive._others.pop(key, None)
+        del records  # outside the lock, which all agents need: ending a bash takes time
 
 
 def _after_fork() -> None:
@@ -399,7 +433,7 @@ class _Agents(Generic[S]):
 
     def _with_loss(self, agent: object, result: Result) -> Result:
         """Return the result. Its ``reason`` says, once, that the agent's previous session has expired."""
-        if not self._registry.take_run_loss(agent):
+        if not self._registry.take_loss(agent, "run"):
             return result
         return with_reason(result, EXPIRED)
 
@@ -478,7 +512,7 @@ class Agents(_Agents[Session]):
                     for session in registry.idle_too_long():
                         closing.callback(session._close_if_idle, registry.ttl_of(session))
             finally:
-                registry.drop_closed()
+                registry.settle()
                 alive._schedule_check()
 
 
@@ -531,7 +565,7 @@ class AsyncAgents(_Agents[AsyncSession]):
             registry = alive._registry
             closing = (session._close_if_idle(registry.ttl_of(session)) for session in registry.idle_too_long())
             ends = await asyncio.gather(*closing, return_exceptions=True)
-            registry.drop_closed()
+            registry.settle()
             alive._schedule_check()
             for fault in filter(None, ends):  # the loop reports it
                 raise fault

@@ -163,7 +163,7 @@ def test_what_was_prepared_and_never_used_is_no_loss(new_agents: NewAgents) -> N
 def test_the_names_that_are_kept_are_bounded_and_objects_are_not_kept(
     new_agents: NewAgents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "_LOST_MAX", 4)  # of each agent, the tool and the caller of `run` are notified
+    monkeypatch.setattr(registry, "_KEPT_MAX", 2)
     agents = new_agents()
     for name in ("first", "second", "third"):
         says(strands.tool(agents, agent=name), "true")
@@ -178,7 +178,7 @@ def test_the_names_that_are_kept_are_bounded_and_objects_are_not_kept(
     says(strands.tool(agents, agent=person), "true")
     expire(agents, person)
     agents.list()
-    assert id(person) in {key for key, _ in agents._registry._lost}
+    assert id(person) in agents._registry._others
     del person
     gc.collect()
-    assert {key for key, _ in agents._registry._lost} <= {"first", "second", "third"}
+    assert agents._registry._others.keys() <= {"first", "second", "third"}

@@ -150,7 +150,7 @@ def test_nothing_is_kept_of_an_object_that_was_collected(new_agents: NewAgents) 
     agents.list()
     del agent
     gc.collect()
-    assert agents._registry._rules == {}
+    assert (agents._registry._open, agents._registry._others) == ({}, {})
 
 
 def test_state_that_its_session_made_counts_as_lost(new_agents: NewAgents) -> None:
