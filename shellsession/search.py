@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import repeat
@@ -29,9 +30,9 @@ class SearchTooSlow(Exception):
 
 
 def limit_searches() -> None:
-    """Limit the time of all later searches. Call it in the main thread of the daemon's own process.
+    """Limit the time of all later searches in the main thread, which calls this in the daemon's own process.
 
-    The searches must run in that thread, too. This installs a handler for SIGVTALRM.
+    This installs a handler for SIGVTALRM.
     """
     global _limited
     signal.signal(signal.SIGVTALRM, _interrupt)
@@ -52,7 +53,7 @@ def limited() -> Iterator[None]:
     Raises SearchTooSlow, at any place inside.
     """
     global _inside
-    if not _limited or _inside:
+    if not _limited or _inside or threading.current_thread() is not threading.main_thread():
         yield
         return
     _inside = True

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import signal
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 from hypothesis import given, strategies as st
@@ -52,6 +54,17 @@ def test_limit_inside_a_limit_does_not_extend_it() -> None:
 
     with pytest.raises(SearchTooSlow):
         search_for_ever()
+
+
+def test_other_threads_are_not_limited() -> None:
+    found: list[object] = []
+    with limited():
+        thread = threading.Thread(target=lambda: found.append(search.search(re.compile(r"\w+:"), "a" * 20_000)))
+        thread.start()
+        with suppress(SearchTooSlow):
+            thread.join()
+    thread.join()
+    assert found == [None]
 
 
 def test_text_whose_secrets_are_not_found_in_time_is_withheld() -> None:

@@ -1,4 +1,4 @@
-"""Patterns of one client that backtrack: the daemon gives them up, and other clients hardly wait."""
+"""Patterns and texts of one client that take long: the daemon gives them up, and other clients hardly wait."""
 
 from __future__ import annotations
 
@@ -60,6 +60,21 @@ def test_deny_pattern_that_backtracks_refuses_the_command(
         assert _longest_wait(daemon, run) < 3
         assert "takes too long" in reasons[0]
         assert slow.run("echo ok").stdout == "ok\n"
+
+
+@pytest.mark.parametrize("text", ["<<E\n" * 16_000, "a=(" * 20_000], ids=["here-documents", "arrays"])
+def test_text_that_is_slow_to_parse_is_refused(daemon: Daemon, agent: str, text: str) -> None:
+    with connect(agent, daemon.socket, False, policy=Policy(deny_commands=["sudo"])) as slow:
+        slow.run("true")
+        reasons: list[str] = []
+
+        def run() -> None:
+            with pytest.raises(PolicyRefused) as refused:
+                slow.run(text)
+            reasons.append(str(refused.value))
+
+        assert _longest_wait(daemon, run) < 3
+        assert "too long to be parsed" in reasons[0]
 
 
 def test_write_pattern_that_backtracks_refuses_the_command(daemon: Daemon, agent: str) -> None:
