@@ -87,7 +87,8 @@ def shell_tool(where: Any, agent: object = None, *, timeout: float = 120.0, max_
                 if not result.state_kept:
                     break
             except ShellSessionError as error:
-                outputs.append(ShellCommandOutput(stderr=str(error), outcome=_exited(1), command=command))
+                said = str(error) if session._secrets is None else session._secrets.mask(str(error))
+                outputs.append(ShellCommandOutput(stderr=said, outcome=_exited(1), command=command))
             if outputs[-1].status == "timeout":
                 break
         # Given a limit, the SDK keeps that much from the start of all outputs together. Pass it only if the call does.

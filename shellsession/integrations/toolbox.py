@@ -64,7 +64,7 @@ from ..models import (
 from ..options import check_policy
 from ..paging import check_chars, page, query_for, whole
 from ..signatures import AnyJob, explained, kept_streams
-from ..text import LISTED, MAX_CHARS, clean, edited, ending, fitted, left_running, report, shared
+from ..text import LISTED, MAX_CHARS, clean, edited, ending, left_running, report, shared
 from .binding import AwaitedSession, Reopen, awaited_session
 from .search import search
 
@@ -576,11 +576,6 @@ class Toolbox:
         except ShellSessionError as error:
             self._reword(error)
             raise
-
-    def _masked(self, text: str) -> str:
-        """The text without secrets, and not longer than a model gets."""
-        masked = text if self._session._secrets is None else self._session._secrets.mask(text)
-        return fitted(masked.encode("utf-8", "replace"), 0, 0, self._max_chars, cleaned=False)
 
     async def _described(self, results: Sequence[Result]) -> str:
         left = any(result.background for result in results)

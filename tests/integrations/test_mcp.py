@@ -388,6 +388,7 @@ def test_rules_of_the_command_line_apply_to_a_client(tmp_path: Path, is_shared: 
         assert await talk.call("bash", command=f"echo one >{out}/log") == ("[no output]", False)
         assert "files that can be written" in await refusal(f"echo two >>{tmp_path}/other")
         assert "is not allowed; allowed: echo, cat" in await refusal(f"rm {out}/log")
+        assert "'rm ***' is not allowed" in await refusal("rm AKIAIOSFODNN7EXAMPLE")
         assert "is known only at run time" in await refusal("$cmd now")
         assert await talk.call("bash", command=f"cat {out}/log; echo AKIAIOSFODNN7EXAMPLE") == ("one\n***", False)
 

@@ -17,7 +17,7 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from shellsession import Agents, AsyncSession, InvalidRequest, Session
+from shellsession import Agents, AsyncSession, InvalidRequest, Policy, Session
 from shellsession.integrations import anthropic, openai
 from shellsession.integrations.pydantic_ai import toolset
 from shellsession.integrations.toolbox import Toolbox
@@ -259,6 +259,8 @@ def test_openai_shell_calls_show_no_secret() -> None:
     async def main() -> None:
         async with AsyncSession(redact=["PIN-[0-9]"]) as session:
             assert (await shell(session, "echo PIN-1")).output[0].stdout == "***\n"
+        async with AsyncSession(redact=["PIN-[0-9]"], policy=Policy(allow=["ls"])) as session:
+            assert "'mysql ***' is not allowed" in (await shell(session, "mysql PIN-1")).output[0].stderr
 
     asyncio.run(main())
 
