@@ -27,6 +27,10 @@ class FakeSession:
         self._engine = SimpleNamespace(expired=False, last=None, options=SimpleNamespace(rules=rules))
         self.closed = self.relied_on = False
         self.policy = rules.policy
+        self.pid, self.state, self.cwd, self.command, self.idle, self.attached = None, "new", "/", "", 0.0, False
+
+    def jobs(self) -> list[Any]:
+        return []
 
     def use(self, relied_on: bool) -> None:
         self._engine.last, self.relied_on = object(), relied_on

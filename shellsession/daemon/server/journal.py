@@ -84,19 +84,21 @@ class Journal:
         self.write()
 
     def write(self) -> None:
-        """Write the collected entries, and those of the commands that run."""
+        """Write the collected entries, then those of the commands that run."""
         entries, self._entries = self._entries, []
-        running: list[Begun] = []
+        self._record(entries)
         agents, self._unwritten = self._unwritten, set()
+        begun: list[Entry] = []
         for agent in agents:
             one = self._running[agent]
             if not (id := one.id()):  # bash is still starting
                 self._unwritten.add(agent)
                 self._schedule()
                 continue
-            entries.append(Entry(agent, one.command, one.secrets, None, one.when, id, one.client))
-            running.append(one)
+            one.note_running(one.secrets.mask(one.command.decode("utf-8", "replace"), KEPT))
+            begun.append(Entry(agent, one.command, one.secrets, None, one.when, id, one.client))
+        self._record(begun)
+
+    def _record(self, entries: list[Entry]) -> None:
         if self._audit is not None and entries:
             self._audit.record_all(entries)
-        for one in running:
-            one.note_running(one.secrets.mask(one.command.decode("utf-8", "replace"), KEPT))
