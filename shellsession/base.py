@@ -301,10 +301,18 @@ class Base(AnySession[Request]):
         return None if seconds is None else time.monotonic() + seconds
 
     def _piece(self, id: str, stream: str, begin: int, size: int) -> Piece:
-        """Return a part of a kept output; see ``Outputs.read``. Waits for nothing, also while a command runs."""
+        """Return a part of a kept output; see ``Outputs.read``. Waits for nothing, also while a command runs.
+
+        Of a job, return all that is kept.
+        """
         engine = self._mine()
         engine.refuse_closed()
-        return engine.outputs.read(id, stream, begin, size)
+        if (job := next((job for job in engine.jobs if job.id == id), None)) is None:
+            return engine.outputs.read(id, stream, begin, size)
+        self._ensure_reader()
+        grows = job.running  # first: once it has ended, all its output is there
+        data, omitted, cut = job._kept(stream)
+        return Piece(id, data[begin:], len(data), len(data) + omitted, cut, grows)
 
     def _reading(self, query: Query, read: Read) -> Steps[Any]:
         """Return what ``read`` makes of an output. It waits for no command."""

@@ -1,4 +1,4 @@
-"""Long output in pages: some lines of it, some bytes, or the lines that match a pattern, as text of limited length.
+"""Long output in pages: some lines of it, some bytes, the lines that match, the last ones, or only what is new.
 
 Pure. ``page`` yields which bytes of the stream it needs next, and is sent a ``Piece`` with them. It never holds more of
 the stream than it shows, or one line. With a mask it reads the whole stream first: a secret may have several lines.
@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from .errors import InvalidRequest
 from .patterns import compiled
-from .text import MAX_CHARS, call_for, grouped, text_of
+from .text import MAX_CHARS, call_for, clean, decoded, edited, fitted, grouped, text_of, unfinished
 
 Range = tuple[int, int | None]
 # The most bytes that are requested at a time.
@@ -24,6 +24,10 @@ _LONGEST_LINE: Final = 1 << 20
 _WINDOW: Final = 1000
 # The smallest limit for a text: a mark and some output fit into it.
 LEAST_CHARS: Final = 200
+# The most lines that ``tail`` takes.
+_MOST_LINES: Final = 100_000
+# The start of the text for a stream that still grows and has nothing to show.
+NOTHING_NEW: Final = "[nothing new"
 # The first number of a call counts as this many digits, so that a mark has the same form on each page.
 _DIGITS: Final = 10
 
@@ -44,6 +48,8 @@ class Query(NamedTuple):
     verb: str = ""
     mask: Callable[[str], str] | None = None
     json: bool = False
+    tail: int | None = None
+    since: int | None = None
 
     def call(self, id: str, name: str, first: int, last: int | None, search: bool = False) -> tuple[str, str]:
         """Return the call that shows the lines or bytes from ``first`` to ``last``, and only the arguments that change.
@@ -60,12 +66,23 @@ class Query(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A part of one stream of one command. ``kept`` bytes of the stream can be read; ``size`` is how many it had."""
+    """A part of one stream of one command or job. ``kept`` bytes of it can be read; ``size`` is how many it had.
+
+    ``cut``: where the others are missing in those kept; None is the end. ``grows``: more may come. A stream with a gap
+    comes in one piece, as both halves change while it grows.
+    """
 
     id: str
     data: bytes
     kept: int
     size: int
+    cut: int | None = None
+    grows: bool = False
+
+
+def is_job(id: str) -> bool:
+    """Whether an id is a job's, not a command's."""
+    return id.startswith("j")
 
 
 T = TypeVar("T")
@@ -89,6 +106,8 @@ def query_for(
     grep: object = None,
     max_chars: int = MAX_CHARS,
     mask: Callable[[str], str] | None = None,
+    tail: object = None,
+    since: object = None,
 ) -> Query:
     """Return the checked arguments of ``read_output``. Raises InvalidRequest."""
     if not isinstance(id, str):
@@ -97,9 +116,20 @@ def query_for(
         raise InvalidRequest(f'stream is "stdout" or "stderr", not {stream!r:.100}')
     if bytes is not None and (lines is not None or grep is not None):
         raise InvalidRequest("bytes= names a part of the stream by itself: leave out lines= and grep=")
+    if sum((tail is not None, since is not None, not (lines is bytes is grep is None))) > 1:
+        raise InvalidRequest("tail= and since= each name a part of the stream by themselves: leave out all others")
     check_chars(max_chars)
     pattern = None if grep is None else compiled("grep", grep)
-    return Query(id, str(stream), _range("lines", lines, 1), _range("bytes", bytes, 0), pattern, max_chars, "", mask)
+    ranges = _range("lines", lines, 1), _range("bytes", bytes, 0)
+    last, new = _number("tail", tail, 1, _MOST_LINES), _number("since", since, 0)
+    return Query(id, str(stream), *ranges, pattern, max_chars, "", mask, tail=last, since=new)
+
+
+def _number(name: str, value: object, least: int, most: int | None = None) -> int | None:
+    if value is None or (type(value) is int and least <= value and (most is None or value <= most)):
+        return value
+    upper = "on" if most is None else f"to {most}"
+    raise InvalidRequest(f"{name} must be a number from {least} {upper}, not {value!r:.100}")
 
 
 def _range(name: str, value: object, least: int) -> Range | None:
@@ -122,8 +152,17 @@ class _Line(NamedTuple):
 
 def page(query: Query) -> Pages:
     """Return the text for a query. It has at most ``max_chars`` characters, and a mark names the next call."""
-    if query.mask is not None:
+    of_job = is_job(query.id)
+    if of_job and all(part is None for part in (query.tail, query.lines, query.bytes, query.grep)):
+        query = query._replace(since=query.since or 0)
+    if query.tail is not None or query.since is not None:
+        return _newest(query, (yield from _all(query)))
+    if query.mask is not None or of_job:
         return page_of(query, (yield from whole(query)))
+    return (yield from _page(query))
+
+
+def _page(query: Query) -> Pages:
     if query.bytes is not None:
         return (yield from _bytes(query, *query.bytes))
     first, last = query.lines or (1, None)
@@ -159,22 +198,94 @@ def page(query: Query) -> Pages:
 
 
 def whole(query: Query) -> Reading[Piece]:
-    """Return the whole stream, masked: its lines and bytes are those of the text after the mask."""
+    """Return the whole stream, masked, with a mark in a gap: its lines and bytes are those of that text."""
+    piece = yield from _all(query)
+    data, lost = piece.data, piece.size - piece.kept
+    if piece.cut is not None and lost:
+        cut = piece.cut
+        if query.mask is not None:
+            data, lost, cut = edited(data, lost, cut, _masking(query.mask))
+        data, lost = decoded(data, lost, cut, marked=True).encode("utf-8", "replace"), 0
+    elif query.mask is not None:
+        data = query.mask(text_of(data)).encode("utf-8", "replace")
+    return Piece(piece.id, data, len(data), len(data) + lost)
+
+
+def _masking(mask: Callable[[str], str]) -> Callable[[str], str]:
+    return lambda text: mask(clean(text))
+
+
+def _all(query: Query) -> Reading[Piece]:
+    """Return all that is kept of the stream."""
     read = bytearray()
     while True:
         piece = yield len(read), PIECE
         read += piece.data
         if not piece.data or len(read) >= piece.kept:
             break
-    data = bytes(read)
-    if query.mask is not None:
-        data = query.mask(text_of(data)).encode("utf-8", "replace")
-    return Piece(piece.id, data, len(data), len(data) + piece.size - piece.kept)
+    return piece._replace(data=bytes(read))
+
+
+def _newest(query: Query, piece: Piece) -> str:
+    """Return the text for ``tail`` or ``since``; while the stream grows, with the number for the next ``since``.
+
+    It is cut in the middle like the text of a result.
+    """
+    data, end = piece.data, piece.size
+    if piece.grows:
+        rest = len(unfinished(data))
+        data, end = data[: len(data) - rest], end - rest
+    gap = 0 if piece.cut is None else piece.size - piece.kept
+    cut = piece.cut if piece.cut is not None and gap else len(data)
+    head, tail = data[:cut], data[cut:]
+    since = query.since or 0
+    shown = _after(head, since, query.mask), _after(tail, since - cut - gap, query.mask)
+    gap = max(0, min(gap, cut + gap - since))
+    if query.tail is not None:
+        begin, after = (_last_lines(part, query.tail) for part in shown)
+        if gap:  # all of these lines are after it, or it is not known how many are in it
+            begin, gap = len(head), 0 if after else gap
+        shown = shown[0][begin:], shown[1][after:]
+    note = _newest_note(query, end) if piece.grows else _lost(piece) if piece.cut is None else ""
+    call = "" if gap else query.call(piece.id, "lines", 1, None)[0]
+    text = fitted(shown[0] + shown[1], gap, len(shown[0]), query.max_chars - len(note) - 1, call=call)
+    if piece.grows and not text:
+        return NOTHING_NEW + note.replace("[", "; ", 1)
+    return f"{text}\n{note}" if text and note and not text.endswith("\n") else text + note
+
+
+def _newest_note(query: Query, end: int) -> str:
+    return f"[{'--since ' if query.verb else 'since='}{end} shows only what is new]"
+
+
+def _after(data: bytes, begin: int, mask: Callable[[str], str] | None) -> bytes:
+    """Return the bytes from ``begin`` on. With a mask: what it adds to the masked text of those before.
+
+    So no ``since`` shows a part of a secret.
+    """
+    begin = max(0, begin)
+    if mask is None:
+        return data[begin:]
+    masked = _masking(mask)
+    text, before = (masked(part.decode("utf-8", "replace")) for part in (data, data[:begin]))
+    same = len(before)
+    if not text.startswith(before):
+        same = next((at for at, (one, other) in enumerate(zip(text, before, strict=False)) if one != other), len(text))
+    return text[same:].encode("utf-8", "replace")
+
+
+def _last_lines(data: bytes, count: int) -> int:
+    """Return where the last lines begin."""
+    at = len(data) - data.endswith(b"\n")
+    for _ in range(count):
+        if (at := data.rfind(b"\n", 0, at)) < 0:
+            return 0
+    return at + 1
 
 
 def page_of(query: Query, stream: Piece) -> str:
     """Return the text for a query about a stream that ``whole`` returned."""
-    pages = page(query._replace(mask=None))
+    pages = _page(query)
     begin, most = next(pages)
     try:
         while True:

@@ -351,26 +351,33 @@ class ThreadSession(_Streaming[R, Output]):
         lines: Range | None = None,
         bytes: Range | None = None,
         grep: str | None = None,
+        tail: int | None = None,
+        since: int | None = None,
         max_chars: int = MAX_CHARS,
         redact: Redact = False,
     ) -> str:
         """Return a part of a command's output as text of at most ``max_chars`` characters.
 
-        ``id`` is that of its Result. The session keeps the last 20 short outputs, and the last 20 others, 64 MiB
-        together, in files that last as long as the session. It keeps the first 32 MiB of each stream. The command may
-        still be running.
+        ``id`` is that of its Result, or of a Job. The session keeps the last 20 short outputs, and the last 20 others,
+        64 MiB together, in files that last as long as the session. It keeps the first 32 MiB of each stream. The
+        command may still be running.
 
         * ``lines``: the lines from the first to the last, counted from 1. ``(200, None)`` goes to the end.
         * ``grep``: only the lines that match a Python regular expression, each as ``number:line``.
         * ``bytes``: the bytes from the first up to, but not including, the last, counted from 0.
+        * ``tail``: the last lines, this many.
+        * ``since``: only what is new since an earlier answer. While more may come, the answers to ``tail``, to
+          ``since``, and about a job as a whole end with the number for the next one. Begin with 0.
         * ``redact``: show ``***`` for secrets; see ``Session``. Lines and bytes are then those of the masked text.
 
-        Lines are as ``Result.for_model`` shows them, without escape sequences; bytes are decoded unchanged. Without all
-        three, the text begins with the first line. If it ends early, a mark names the call for the next page.
+        Lines are as ``Result.for_model`` shows them, without escape sequences; bytes are decoded unchanged. Without any
+        of these, the text begins with the first line. If it ends early, a mark names the call for the next page. The
+        text of ``tail`` and ``since``, and that of a job, is cut in the middle. Of a job, the first and the last bytes
+        are kept, as many as the call's ``limits`` say; a mark names the gap.
 
         Raises NoSuchOutput, which names the ids that are kept, and InvalidRequest.
         """
-        return self._page(query_for(id, stream, lines, bytes, grep, max_chars, masker(redact)))
+        return self._page(query_for(id, stream, lines, bytes, grep, max_chars, masker(redact), tail, since))
 
     def read_file(self, path: str | PathLike[str], *, into: BinaryIO | None = None) -> bytes:
         """Return the content of a file. It needs no shell, and works while a command runs.

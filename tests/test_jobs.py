@@ -8,13 +8,13 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import kinds
 import pytest
 from system import is_alive, unique_seconds, wait_until, with_argument
 
-from shellsession import AsyncSession, InvalidRequest, NotRunning, Session, connect
+from shellsession import AsyncSession, InvalidRequest, Limits, NoSuchOutput, NotRunning, Session, connect
 
 sh = kinds.sh
 
@@ -209,3 +209,60 @@ def test_a_job_that_would_end_with_the_session_is_not_released(sh: Session, text
     assert job.wait(10)
     with pytest.raises(NotRunning, match="it has ended"):
         job.release()
+
+
+def test_output_of_a_job_is_read_in_parts(sh: Session, place: Path) -> None:
+    sh.run(
+        "(until [ -e go ]; do sleep 0.02; done; printf '%s\\n' one two three; printf 'a part'"
+        "; until [ -e on ]; do sleep 0.02; done; echo ', and four'; echo five >&2) &",
+        tty=False,
+    )
+    (job,) = sh.jobs()
+    assert sh.read_output("j1") == sh.read_output("j1", tail=3) == "[nothing new; since=0 shows only what is new]"
+    (place / "go").touch()
+    assert job.wait(30, until="part")
+    mark = "\n[since=20 shows only what is new]"
+    assert sh.read_output("j1") == sh.read_output("j1", since=0) == f"one\ntwo\nthree\na part{mark}"
+    assert sh.read_output("j1", tail=2) == f"three\na part{mark}"
+    assert sh.read_output("j1", since=8) == f"three\na part{mark}"
+    assert sh.read_output("j1", since=20) == "[nothing new; since=20 shows only what is new]"
+    assert sh.read_output("j1", lines=(2, 3)) == "two\nthree\n"
+    assert sh.read_output("j1", grep="^t") == "2:two\n3:three\n"
+    (place / "on").touch()
+    assert job.wait(30)
+    assert sh.read_output("j1", since=20) == ", and four\n"
+    assert sh.read_output("j1", tail=1) == "a part, and four\n"
+    assert sh.read_output("j1", "stderr") == "five\n"
+    assert sh.read_output("j1", since=31) == ""
+    with pytest.raises(NoSuchOutput, match="'j2' is not kept"):
+        sh.read_output("j2")
+
+
+def test_gap_in_the_output_of_a_job_is_marked(sh: Session, place: Path) -> None:
+    job_of = "(until [ -e go ]; do sleep 0.02; done; seq 100000) &"
+    sh.run(job_of, tty=False, limits=Limits(max_output=1000))
+    (job,) = sh.jobs()
+    (place / "go").touch()
+    assert job.wait(30)
+    assert sh.read_output("j1", tail=2) == "99999\n100000\n"
+    printed = "".join(f"{number}\n" for number in range(1, 100_001))
+    assert sh.read_output("j1", since=588_800) == printed[588_800:]
+    kept = sh.read_output("j1", tail=1000)
+    assert kept.startswith("[... 587 896 bytes omitted ...]\n")
+    assert kept.endswith("99999\n100000\n")
+    assert " bytes omitted ...]" in sh.read_output("j1", since=100)
+    assert sh.read_output("j1", lines=(1, 2)) == "1\n2\n"
+
+
+def test_output_of_a_command_is_read_from_its_end(sh: Session) -> None:
+    result = sh.run("seq 20000; printf end", tty=False)
+    assert sh.read_output(result.id, tail=2) == "20000\nend"
+    printed = "".join(f"{number}\n" for number in range(1, 20_001)) + "end"
+    assert sh.read_output(result.id, since=100_000) == printed[100_000:]
+    assert sh.read_output(result.id, since=10**9) == ""
+    result = sh.run("seq 3; sleep 1000", tty=False, timeout=0.3, on_timeout="yield")
+    assert sh.read_output(result.id, tail=1) == "3\n[since=6 shows only what is new]"
+    sh.interrupt()
+    for wrong in ({"tail": 0}, {"since": -1}, {"tail": 5, "since": 5}, {"tail": 5, "grep": "x"}, {"tail": True}):
+        with pytest.raises(InvalidRequest, match=r"tail|since"):
+            sh.read_output(result.id, **cast(Any, wrong))

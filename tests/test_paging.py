@@ -156,3 +156,32 @@ def test_lines_are_matched_as_they_are_shown() -> None:
     assert read(data) == "99% red line\nother\n"
     assert (read(data, bytes=(0, 4)), read(data, bytes=(3, 3)), read(data, bytes=(99, None))) == ("10%\r", "", "")
     assert (read(b""), read(data, lines=(9, 10)), read(data, grep="y")) == ("", "", "")
+
+
+def newest(data: bytes, since: int, grows: bool = True, mask: Any = None, gap: tuple[int, int] = (0, 0)) -> str:
+    """What a session shows of a job. ``gap``: how many bytes are missing, and where."""
+    pages = page(query_for("j1", since=since, mask=mask))
+    next(pages)
+    try:
+        pages.send(Piece("j1", data, len(data), len(data) + gap[0], gap[1], grows))
+    except StopIteration as end:
+        return str(end.value)
+    raise AssertionError("a job comes in one piece")
+
+
+@given(st.text("aä€\n", max_size=60), st.lists(st.integers(0, 200)))
+def test_since_shows_each_byte_once(text: str, ends: list[int]) -> None:
+    data, since, seen = text.encode(), 0, ""
+    for end in sorted(ends):
+        shown, _, number = newest(data[:end], since).rpartition("since=")
+        seen += shown.removesuffix("[nothing new; ").removesuffix("[")
+        since = int(number.partition(" ")[0])
+    seen += newest(data, since, grows=False)
+    assert seen.replace("\n", "") == text.replace("\n", "")
+
+
+@given(st.integers(0, 40), st.booleans())
+def test_since_shows_no_part_of_a_secret(since: int, has_gap: bool) -> None:
+    data, gap = b"one SECRET12345\ntwo SECRET777 end\n", (10, 16) if has_gap else (0, 0)
+    shown = newest(data, since, False, lambda text: re.sub(r"SECRET\d+", "***", text), gap)
+    assert not re.search(r"[SECRT0-9]{2}", re.sub(r"\[\.\.\. \d+ bytes omitted \.\.\.]", "", shown))

@@ -44,6 +44,9 @@ def own_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--timeout", metavar="S", type=arguments.seconds, help="wait for at most S seconds (default: no limit)"
     )
+    parser.add_argument(
+        "--tail", metavar="N", type=arguments.positive, help="print only the last N lines of each stream of JOB"
+    )
     arguments.add_json(parser, "print JSON, with the output of each job since its command returned")
     arguments.add_place(parser)
     arguments.add_agent(parser)
@@ -56,7 +59,7 @@ def main(words: Sequence[str]) -> int:
     args = parser.parse_args(words)
     if args.job is not None:
         return _one(args)
-    if args.wait or args.until or args.kill or args.release:
+    if args.wait or args.until or args.kill or args.release or args.tail:
         parser.error("name a JOB, as the list shows it")
     from ..daemon.client import admin
 
@@ -90,8 +93,8 @@ def _one(args: argparse.Namespace) -> int:
         if args.json:
             show_json(admin.described(job))
         elif not (args.kill or args.release):
-            sys.stdout.write(job.stdout)
-            sys.stderr.write(job.stderr)
+            for file, text in ((sys.stdout, job.stdout), (sys.stderr, job.stderr)):
+                file.writelines(text.splitlines(keepends=True)[-(args.tail or 0) :])
         return _status(job, is_over, args)
 
 

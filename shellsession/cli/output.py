@@ -12,11 +12,12 @@ from . import arguments
 EXAMPLES: Final = (
     ("shellsession output builder", "the latest output, from its first line"),
     ("shellsession output builder c17 --lines 200:300", "some lines of the result with this id"),
+    ("shellsession output builder j1 --tail 50", "the last lines of a job, and the number for --since"),
     ("shellsession output builder --grep 'error|warning'", "the lines that match, with their numbers"),
 )
 _DESCRIPTION: Final = """\
-Show a part of what a command of the agent printed. The session keeps the last 20 short outputs and the last 20 others,
-64 MiB together. If there is more than --max-chars, the last line names the next call. `shellsession run --json`
+Show a part of what a command or job of the agent printed. The session keeps the last 20 short outputs and the last 20
+others, 64 MiB together. If there is more than --max-chars, the last line names the next call. `shellsession run --json`
 prints the id of each result. Secrets that the session's redact= finds are shown as ***."""
 
 
@@ -30,12 +31,15 @@ def own_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--bytes", metavar="A:B", type=_range, help="the bytes from A up to B (excluded), counted from 0"
     )
+    parser.add_argument("--tail", metavar="N", type=arguments.positive, help="the last N lines")
+    new = "only what is new since the answer that gave this number, if more may come; 0 gives the first one"
+    parser.add_argument("--since", metavar="N", type=arguments.count, help=new)
     most = "how much to show at most (default: 30000)"
     parser.add_argument("--max-chars", metavar="N", type=arguments.positive, default=30_000, help=most)
     arguments.add_place(parser)
     arguments.add_agent(parser)
     parser.add_argument(
-        "id", metavar="ID", nargs="?", default="", help="id of a result (default: the latest with output)"
+        "id", metavar="ID", nargs="?", default="", help="id of a result or job (default: the latest result with output)"
     )
     return parser
 
@@ -57,7 +61,9 @@ def main(words: Sequence[str]) -> int:
     from ..redact import masker
     from .relay import write
 
-    query = query_for(args.id, args.stream, args.lines, args.bytes, args.grep, args.max_chars)
+    query = query_for(
+        args.id, args.stream, args.lines, args.bytes, args.grep, args.max_chars, None, args.tail, args.since
+    )
     with Visit(args.agent, args.socket) as visit:
         query = query._replace(mask=masker(visit.redact))
         text = visit._page(query._replace(verb=f"shellsession output {shlex.quote(args.agent)}"))

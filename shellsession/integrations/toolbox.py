@@ -62,7 +62,7 @@ from ..models import (
     to_bytes,
 )
 from ..options import check_policy
-from ..paging import check_chars, page, query_for, whole
+from ..paging import NOTHING_NEW, Query, check_chars, is_job, page, query_for, whole
 from ..signatures import AnyJob, explained, kept_streams
 from ..text import LISTED, MAX_CHARS, clean, edited, ending, left_running, report, shared
 from .binding import AwaitedSession, Reopen, awaited_session
@@ -247,13 +247,17 @@ JobPatience = Annotated[
     float | None, Field(description="How many seconds to wait at most for its end, or for the text")
 ]
 KillJob = Annotated[bool, Field(description="Kill the job")]
-OutputId = Annotated[str, Field(description="The id that the note about omitted output names, such as c17")]
+OutputId = Annotated[
+    str, Field(description="The id that the note about omitted output names, such as c17; or a job's, such as j1")
+]
 StreamName = Annotated[Stream, Field(description="Which output to read")]
 _LINES: Final = "[first, last], such as [200, 300]; [200, null] goes to the end"
 _BYTES: Final = "[first, end], such as [0, 4096]; [4096, null] goes to the end"
 Lines = Annotated[list[int | None] | None, Field(description=f"Which lines, counted from 1: {_LINES}")]
 Bytes = Annotated[list[int | None] | None, Field(description=f"Which bytes, counted from 0: {_BYTES}")]
 Pattern = Annotated[str | None, Field(description="A regular expression: only the lines that match it, with numbers")]
+Tail = Annotated[int | None, Field(description="How many of the last lines")]
+Since = Annotated[int | None, Field(description="Only what is new: the number that the last answer gave")]
 TextToType = Annotated[str, Field(description="What to type")]
 Keys = Annotated[
     list[str] | None, Field(description='Keys to press after the text, by name: ["C-c"], ["Up", "Enter"], ["Escape"]')
@@ -281,6 +285,9 @@ _MODEL_WORDING: Final = {
     "bytes: should be a valid list": f"bytes is {_BYTES}",
     "bytes= names a part of the stream by itself: leave out lines= and grep=": (
         "bytes names a part of the stream by itself: leave out lines and grep"
+    ),
+    "tail= and since= each name a part of the stream by themselves: leave out all others": (
+        "tail and since each name a part of the stream by themselves: leave out all others"
     ),
     "none was handed back running": "none was handed back running; `bash` runs a command",
     "it has ended, and nothing was typed": "it has ended, and nothing was typed; `wait` returns what is left to report",
@@ -562,20 +569,31 @@ class Toolbox:
         lines: Lines = None,
         bytes: Bytes = None,
         grep: Pattern = None,
+        tail: Tail = None,
+        since: Since = None,
     ) -> str:
-        """Read a part of a command's output that was too long to be shown: some lines, or the lines that match."""
+        """Read a part of the output of a command or job: lines, those that match, the last ones, or what is new."""
         try:
-            query = query_for(id, stream, lines, bytes, grep, self._max_chars)._replace(json=True)
-            while True:
-                secrets = self._session._secrets
-                masked = query if secrets is None else query._replace(mask=secrets.mask)
-                found = await self._session._page(masked, page if grep is None else whole)
-                if secrets is self._session._secrets:  # a client of a daemon knows them once it is connected
-                    break
-            return (found if grep is None else await to_its_end(in_own_thread(search, query, found))) or _NOTHING
+            query = query_for(id, stream, lines, bytes, grep, self._max_chars, None, tail, since)._replace(json=True)
+            text = await self._read(query)
+            if is_job(id) and (not text or text.startswith(NOTHING_NEW)):
+                other = "stdout" if stream == "stderr" else "stderr"
+                if await self._read(query._replace(stream=other, since=None, tail=1)):
+                    text = f'{text or _NOTHING}\n[stream="{other}" has some]'
+            return text or _NOTHING
         except ShellSessionError as error:
             self._reword(error)
             raise
+
+    async def _read(self, query: Query) -> str:
+        while True:
+            secrets = self._session._secrets
+            masked = query if secrets is None else query._replace(mask=secrets.mask)
+            found = await self._session._page(masked, page if query.grep is None else whole)
+            if secrets is self._session._secrets:  # a client of a daemon knows them once it is connected
+                break
+        text: str = found if query.grep is None else await to_its_end(in_own_thread(search, query, found))
+        return text
 
     async def _described(self, results: Sequence[Result]) -> str:
         left = any(result.background for result in results)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+from pathlib import Path
 
 import commands
 from commands import cli
@@ -68,3 +70,17 @@ def test_what_is_not_kept_is_said(daemon: Daemon, agent: str) -> None:
     assert nothing.stderr == b"shellsession: nothing to show: stdout has no such part, or no line matches\n"
     assert b"is not a range of numbers" in cli(daemon.socket, "output", agent, "--lines", "7").stderr
     assert b"no session" in cli(daemon.socket, "output", f"{agent}-never").stderr
+
+
+def test_output_of_a_job_is_followed(daemon: Daemon, agent: str, tmp_path: Path) -> None:
+    os.mkfifo(fifo := tmp_path / "fifo")
+    cli(daemon.socket, "run", "-s", agent, "--", f"(read x <{fifo}; seq 100; seq 3 >&2; read x <{fifo}; echo end) &")
+    fifo.write_text("go\n")
+    cli(daemon.socket, "jobs", agent, "j1", "--until", "^3$", "--timeout", "30")
+    shown = cli(daemon.socket, "output", agent, "j1", "--tail", "2").stdout
+    assert shown == b"99\n100\n[--since 292 shows only what is new]\n"
+    done = cli(daemon.socket, "jobs", agent, "j1", "--tail", "2")
+    assert (done.stdout, done.stderr) == (b"99\n100\n", b"2\n3\n")
+    fifo.write_text("go\n")
+    cli(daemon.socket, "jobs", agent, "j1", "--wait", "--timeout", "30")
+    assert cli(daemon.socket, "output", agent, "j1", "--since", "292").stdout == b"end\n"

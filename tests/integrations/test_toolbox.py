@@ -538,3 +538,37 @@ def test_jobs_that_a_restart_ends_are_not_told() -> None:
             assert await tools.bash("echo on") == "on"
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", ["AsyncSession", "Session", "daemon"])
+def test_model_reads_only_what_is_new_of_a_job(kind: str, tmp_path: Path, daemon: Any) -> None:
+    os.mkfifo(fifo := tmp_path / "fifo")
+
+    async def main() -> None:
+        session: Any = Session(redact=["PIN-[0-9]+"]) if kind == "Session" else AsyncSession(redact=["PIN-[0-9]+"])
+        if kind == "daemon":
+            session = await aconnect("reads", daemon.socket, redact=["PIN-[0-9]+"])
+        tools = Toolbox(session)
+
+        async def read(**arguments: object) -> str:
+            return await tools.call("read_output", {"id": "j1", "stream": "stderr", **arguments})
+
+        await tools.bash(f"(read x <{fifo}; echo PIN-123 >&2; read x <{fifo}; echo two >&2; sleep 1000) &")
+        await asyncio.to_thread(fifo.write_text, "go\n")
+        await tools.call("jobs", {"job": "j1", "until": "***", "seconds": 0.01})
+        await tools.call("jobs", {"job": "j1", "until": "PIN", "seconds": 30})
+        assert await read() == "***\n[since=8 shows only what is new]"
+        assert await read(since=4) == "***\n[since=8 shows only what is new]"
+        nothing = "[nothing new; since=0 shows only what is new]"
+        assert await read(stream="stdout") == f'{nothing}\n[stream="stderr" has some]'
+        await asyncio.to_thread(fifo.write_text, "go\n")
+        await tools.call("jobs", {"job": "j1", "until": "two", "seconds": 30})
+        assert await read(since=8) == "two\n[since=12 shows only what is new]"
+        with pytest.raises(InvalidRequest, match="tail and since each name"):
+            await read(since=8, grep="x")
+        await tools.call("jobs", {"job": "j1", "kill": True})
+        assert await read(tail=1) == "two\n"
+        assert (await read(since=12)).startswith("[nothing")
+        await asyncio.to_thread(session.close) if kind == "Session" else await session.close()
+
+    asyncio.run(main())

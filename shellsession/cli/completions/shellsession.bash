@@ -27,11 +27,11 @@ _shellsession() {
     'wait '*) if [[ $word == -* ]]; then choices='-h --help --until --timeout --json --socket --via'; else choices='AGENTS'; fi ;;
     'interrupt --socket' | 'interrupt --via') choices='' ;;
     'interrupt '*) if [[ $word == -* ]]; then choices='-h --help --json --socket --via'; else choices='AGENTS'; fi ;;
-    'jobs --until' | 'jobs --timeout' | 'jobs --socket' | 'jobs --via') choices='' ;;
-    'jobs '*) if [[ $word == -* ]]; then choices='-h --help --wait --until --kill --release --timeout --json --socket --via'; else choices='AGENTS'; fi ;;
+    'jobs --until' | 'jobs --timeout' | 'jobs --tail' | 'jobs --socket' | 'jobs --via') choices='' ;;
+    'jobs '*) if [[ $word == -* ]]; then choices='-h --help --wait --until --kill --release --timeout --tail --json --socket --via'; else choices='AGENTS'; fi ;;
     'output --stream') choices='stdout stderr' ;;
-    'output --lines' | 'output --grep' | 'output --bytes' | 'output --max-chars' | 'output --socket' | 'output --via') choices='' ;;
-    'output '*) if [[ $word == -* ]]; then choices='-h --help --stream --lines --grep --bytes --max-chars --socket --via'; else choices='AGENTS'; fi ;;
+    'output --lines' | 'output --grep' | 'output --bytes' | 'output --tail' | 'output --since' | 'output --max-chars' | 'output --socket' | 'output --via') choices='' ;;
+    'output '*) if [[ $word == -* ]]; then choices='-h --help --stream --lines --grep --bytes --tail --since --max-chars --socket --via'; else choices='AGENTS'; fi ;;
     'restart --socket' | 'restart --via') choices='' ;;
     'restart '*) if [[ $word == -* ]]; then choices='-h --help --socket --via'; else choices='AGENTS'; fi ;;
     'kill --socket' | 'kill --via') choices='' ;;

@@ -46,7 +46,7 @@ function _shtab_shellsession_using
 end
 
 set -g _shtab_shellsession_commands run ls send wait interrupt jobs output restart kill attach forget log history status doctor serve bridge stop mcp agent completion
-set -g _shtab_shellsession_opts_with_value --allow --audit --bytes --cpu --cwd --deny --env --grep --hide --idle-timeout --idle-ttl --keys --lease --lines --log-file --log-level --max-chars --max-sessions --memory --model --on-timeout --others --pass-env --patience --redirect --session --socket --startup --stream --timeout --until --via --write -C -n -s
+set -g _shtab_shellsession_opts_with_value --allow --audit --bytes --cpu --cwd --deny --env --grep --hide --idle-timeout --idle-ttl --keys --lease --lines --log-file --log-level --max-chars --max-sessions --memory --model --on-timeout --others --pass-env --patience --redirect --session --since --socket --startup --stream --tail --timeout --until --via --write -C -n -s
 
 complete -c shellsession -e
 complete -c shellsession -f
@@ -125,6 +125,7 @@ complete -c shellsession -n '_shtab_shellsession_using jobs' -l until -x -d 'fir
 complete -c shellsession -n '_shtab_shellsession_using jobs' -l kill -d 'end JOB and everything below it'
 complete -c shellsession -n '_shtab_shellsession_using jobs' -l release -d 'let JOB outlive the session'
 complete -c shellsession -n '_shtab_shellsession_using jobs' -l timeout -x -d 'wait for at most S seconds'
+complete -c shellsession -n '_shtab_shellsession_using jobs' -l tail -x -d 'print only the last N lines of each stream of JOB'
 complete -c shellsession -n '_shtab_shellsession_using jobs' -l json -d 'print JSON, with the output of each job since its command returned'
 complete -c shellsession -n '_shtab_shellsession_using jobs' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
 complete -c shellsession -n '_shtab_shellsession_using jobs' -l via -x -d 'a program that leads to the daemon elsewhere, such as '"'"'ssh box'"'"''
@@ -135,6 +136,8 @@ complete -c shellsession -n '_shtab_shellsession_using output' -l stream -xka "s
 complete -c shellsession -n '_shtab_shellsession_using output' -l lines -x -d 'the lines from A to B, counted from 1'
 complete -c shellsession -n '_shtab_shellsession_using output' -l grep -x -d 'only the lines that match a Python regular expression'
 complete -c shellsession -n '_shtab_shellsession_using output' -l bytes -x -d 'the bytes from A up to B'
+complete -c shellsession -n '_shtab_shellsession_using output' -l tail -x -d 'the last N lines'
+complete -c shellsession -n '_shtab_shellsession_using output' -l since -x -d 'only what is new since the answer that gave this number, if more may come'
 complete -c shellsession -n '_shtab_shellsession_using output' -l max-chars -x -d 'how much to show at most'
 complete -c shellsession -n '_shtab_shellsession_using output' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
 complete -c shellsession -n '_shtab_shellsession_using output' -l via -x -d 'a program that leads to the daemon elsewhere, such as '"'"'ssh box'"'"''

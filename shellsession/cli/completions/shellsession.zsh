@@ -122,6 +122,7 @@ _shtab_shellsession_jobs_options=(
   "--kill[end JOB and everything below it]"
   "--release[let JOB outlive the session]"
   "--timeout[wait for at most S seconds]:S:"
+  "--tail[print only the last N lines of each stream of JOB]:N:"
   "--json[print JSON, with the output of each job since its command returned]"
   "--socket[the daemon\'s socket]:PATH:_files"
   "--via[a program that leads to the daemon elsewhere, such as \'ssh box\']:WORDS:"
@@ -202,11 +203,13 @@ _shtab_shellsession_output_options=(
   "--lines[the lines from A to B, counted from 1]:A:B:"
   "--grep[only the lines that match a Python regular expression]:RE:"
   "--bytes[the bytes from A up to B]:A:B:"
+  "--tail[the last N lines]:N:"
+  "--since[only what is new since the answer that gave this number, if more may come]:N:"
   "--max-chars[how much to show at most]:N:"
   "--socket[the daemon\'s socket]:PATH:_files"
   "--via[a program that leads to the daemon elsewhere, such as \'ssh box\']:WORDS:"
   ":whose session:_shellsession_agents"
-  ":id of a result:"
+  ":id of a result or job:"
 )
 
 # guard to ensure default positional specs are added only once per session

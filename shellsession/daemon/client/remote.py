@@ -571,7 +571,9 @@ class Remote(AnySession[PreparedRun]):
             header, parts = await self._ask(request)
             output, data = field(header, "output", str), only_part(parts)
             try:
-                wanted = reading.send(Piece(output, data, field(header, "kept", int), field(header, "size", int)))
+                kept, size, grows = field(header, "kept", int), field(header, "size", int), field(header, "grows", bool)
+                cut = field(header, "cut", int, type(None))
+                wanted = reading.send(Piece(output, data, kept, size, cut, grows))
             except StopIteration as end:
                 return end.value
 

@@ -315,7 +315,8 @@ async def _job_output(shared: SharedSession, incoming: Incoming) -> Answer:
 async def _read_output(shared: SharedSession, incoming: Incoming) -> Answer:
     request: requests.ReadOutput = incoming.request
     piece = shared.session._piece(request.output, request.stream, request.begin, request.size)
-    return Answer({"output": piece.id, "kept": piece.kept, "size": piece.size}, (piece.data,))
+    sizes = {"kept": piece.kept, "size": piece.size, "cut": piece.cut, "grows": piece.grows}
+    return Answer({"output": piece.id, **sizes}, (piece.data,))
 
 
 async def _read_file(shared: SharedSession, incoming: Incoming) -> Answer:

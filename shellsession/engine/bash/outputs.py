@@ -183,7 +183,9 @@ class Outputs:
             whole = record.streams["stdout" if stream == "stdout" else "stderr"]
             if record.id == id or (not id and whole.size):
                 with suppress(OSError):  # it was dropped meanwhile, or somebody has removed the file
-                    return Piece(record.id, whole.read(begin, min(size, PIECE)), whole.kept, whole.size)
+                    grows = record is self._running  # first: once it has ended, all its output is there
+                    data = whole.read(begin, min(size, PIECE))
+                    return Piece(record.id, data, whole.kept, whole.size, grows=grows)
                 records.remove(record)
                 break
         known = ", ".join(record.id for record in records[-_SHOWN:]) or "none"
