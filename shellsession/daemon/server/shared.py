@@ -285,7 +285,9 @@ class SharedSession:
         self.deliveries = Deliveries()
         self.opened = False  # True once bash has started
         self.lost = ""  # what is lost of the agent's last session, until somebody was told
-        self._unread: Result | None = None  # how the last command ended, if nobody has received that
+        self._unread: Result | None = None  # how the last command ended, if its client left before that
+        self.owner: Connection | None = None  # of the client that last got a result
+        self.engine.tells_unread = False
         self.users = 0  # verbs in the session or queued for it: while there are any, a failed start does not remove it
         self.turn = asyncio.Lock()  # for commands: the oldest request gets it first
         self._checks: set[asyncio.Task[None]] = set()  # at most one, see ``_notice_end``
@@ -428,8 +430,9 @@ class SharedSession:
             return fanout, Delivery()
         fanout.show_command()
         last = self.deliveries.last
-        # A lost shell is reported by itself.
-        self._unread = last.result if last.is_due and last.loss is None else None
+        # A client that is still there may ask later. A lost shell is reported by itself.
+        has_left = self.owner is None or self.owner.is_gone
+        self._unread = last.result if has_left and last.is_due and last.loss is None else None
         self._journal.begin(
             self.agent, Begun(command, self._secrets, time.time(), client, self._running_id, self._note_running)
         )

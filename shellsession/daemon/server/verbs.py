@@ -424,6 +424,7 @@ def _deadline(shared: SharedSession, incoming: Incoming) -> float | None:
 def _deliver(shared: SharedSession, incoming: Incoming, delivery: Delivery, result: Result) -> Answer:
     """Deliver a result: the answer with it. If the client has gone, the result is kept for the next one that asks."""
     result = shared.deliveries.send(delivery, result, incoming.listener.missed_by)
+    shared.owner = incoming.listener.connection
     shared.engine.note_loss(delivery)
     answer = answer_with(shared, result, delivery.name)
     if result.runs_on:  # it may have ended meanwhile: its end is kept for a client that names it

@@ -54,6 +54,7 @@ class Core:
         # Asks bash, if the session is idle; see ``Engine.exit_code``.
         self.exit_code_of: Callable[[SessionJob], object] = lambda job: None
         self.observers = Observers()
+        self.tells_unread = True  # a result says if nobody has read the one before; a daemon tells that its clients
         self.closed = False
         self.expired = False  # it was closed, or is about to be, because nothing has run in it for too long
         self.kill_reason = ""  # why another thread ends the shell under a running command; "" if none does

@@ -245,7 +245,7 @@ class Engine(Core):
                     return result
                 self._ordinary = None
             else:
-                unread = self.due
+                unread = self.due if self.tells_unread else None
                 call = yield from self._begin(request)
             came = call.delivery.result or (yield from attend(self, call, call.until))
             result = answer(self, call, came)
