@@ -34,7 +34,7 @@ from ..signatures import Command, RunOptions, refuse_unknown
 
 try:
     import ray
-    from ray.exceptions import RayError
+    from ray.exceptions import GetTimeoutError, RayError
 except ImportError as error:
     raise missing("ray", error) from error
 
@@ -43,7 +43,8 @@ from .pipe import NodeTransport
 
 S = TypeVar("S", bound=Remote)
 T = TypeVar("T")
-_ANSWER: Final = 10.0  # seconds that a node has to answer a question about it
+_ANSWER: Final = 10.0  # seconds that the nodes have to answer a question about them
+_RESTART: Final = 120.0  # seconds that Ray may need to restart the directory; it may then wait for a lease
 # Only the head has this resource. The directory is there, as Ray itself ends without its head. (A soft affinity does
 # not hold an actor that needs no resources: the node that Ray asks first takes it.)
 _HEAD: Final = "node:__internal_head__"
@@ -129,8 +130,9 @@ class _AgentTransport(Pool):
 class _Cluster:
     """A driver's view of the directory and the nodes. All calls block."""
 
-    def __init__(self, directory: Any, driver: str, patience: float) -> None:
+    def __init__(self, directory: Any, driver: str, lease: float, patience: float) -> None:
         self.directory, self._driver, self._patience = directory, driver, patience
+        self._limit = lease + _RESTART
         self._placed = set[str]()  # the agents to which this driver gave their places
         self._nodes: dict[str, NodeTransport] = {}
         self._lock = threading.Lock()
@@ -145,7 +147,12 @@ class _Cluster:
         """The answer of the directory. Raises DaemonUnavailable if it is gone, and the errors that it returns."""
         self.refuse_fork()
         try:
-            answer = ray.get(call)
+            answer = ray.get(call, timeout=self._limit)
+        except GetTimeoutError as error:
+            raise DaemonUnavailable(
+                f"the directory of these agents has not answered for {self._limit:g} s; nothing was run: try again, or"
+                " close these agents and make new ones"
+            ) from error
         except RayError as error:
             raise DaemonUnavailable(
                 "these agents are gone, as another driver closed them or their first driver ended: make new ones"
@@ -179,9 +186,11 @@ class _Cluster:
         """Each node whose relay answers, the number of its agents, and that answer."""
         found = self.ask(self.directory.nodes.remote())
         calls = [getattr(relay, method).remote() for _, _, relay, _ in found]
+        answered, _ = ray.wait(calls, num_returns=len(calls), timeout=_ANSWER) if calls else ([], [])
         for (name, address, relay, count), call in zip(found, calls, strict=True):
             with suppress(RayError):  # the directory does not know yet that the node is lost
-                yield self._known(name, address, relay), count, ray.get(call, timeout=_ANSWER)
+                if call in answered:
+                    yield self._known(name, address, relay), count, ray.get(call)
 
     def node_infos(self) -> list[NodeInfo]:
         return [
@@ -288,7 +297,7 @@ class _RayAgents(Generic[S]):
         )
         driver = secrets.token_hex(8)
         directory = actor.remote(name, driver, max_sessions, per_node, resources or {}, lease, serve)
-        self._cluster = _Cluster(directory, driver, patience)
+        self._cluster = _Cluster(directory, driver, lease, patience)
         self._sessions: dict[str, S] = {}
         self._lock = threading.Lock()
         self._closed = False

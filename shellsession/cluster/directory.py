@@ -21,12 +21,14 @@ from ..errors import DaemonUnavailable, TooManySessions
 from .relay import Relay
 
 NAMESPACE: Final = "shellsession"
-# How many seconds an answer about the nodes of the cluster is used.
+# How many seconds an answer about the nodes of the cluster is used, and the pause between two questions to a node.
 _FRESH: Final = 1.0
 # A node has this many seconds to answer for its sessions.
 _ANSWER: Final = 10.0
 # A relay may take this many seconds to start: Ray may install the job's packages first.
 _START: Final = 600.0
+# A new directory asks a node for its sessions for this many seconds, or for a longer lease. Then it gives the node up.
+_LEARN: Final = 60.0
 # An agent keeps its place for this many seconds until it has a session.
 _RESERVED: Final = 120.0
 
@@ -62,6 +64,8 @@ class Directory:
         self._asked: dict[str, str] = {}  # the process of each node's relay that has asked for the lease
         self._lost: dict[str, float] = {}  # when the lease of an agent's lost daemon is over
         self._back: dict[str, float] = {}  # when a lost node may be used again: then its old relay is surely gone
+        self._learning: dict[str, asyncio.Task[None]] = {}  # the questions to nodes that a new directory does not know
+        self._there: set[str] | None = None  # the nodes that Ray had at the last look
         self._looked = float("-inf")
         self._closing = asyncio.Event()
         self._lock = asyncio.Lock()
@@ -77,8 +81,8 @@ class Directory:
         """
         if (node := self._nodes.get(name)) is not None:
             node.asked = time.monotonic()
-        elif name in self._back:  # it was lost: its agents get shells elsewhere when this lease is over
-            return False
+        elif name in self._back or (self._there is not None and name not in self._there):
+            return False  # it was lost: its agents get shells elsewhere when this lease is over
         elif self._restarted:
             self._unknown_until = time.monotonic() + self._lease
         if self._asked.get(name) == process:
@@ -152,7 +156,14 @@ class Directory:
                     node = known or await self._room()
                     node.agents[agent] = time.monotonic()
                     return node.name, node.address, node.relay, known is None
-            await asyncio.sleep(left)
+            await self._wait(left)
+
+    async def _wait(self, most: float) -> None:
+        """Wait until a node has answered for its sessions, for this many seconds at most."""
+        if self._learning:
+            await asyncio.wait(self._learning.values(), timeout=most, return_when=asyncio.FIRST_COMPLETED)
+        else:
+            await asyncio.sleep(most)
 
     def _left(self, agent: str) -> float:
         """How many seconds the agent may still have a shell on a lost node, or on one that has not answered yet."""
@@ -164,7 +175,8 @@ class Directory:
         """The node with the fewest agents. Raises TooManySessions, DaemonUnavailable."""
         if not self._nodes:
             raise DaemonUnavailable(
-                f"no node of the Ray cluster has {self._resources or 'any CPU'}: add a node, or change resources="
+                f"no node of the Ray cluster has {self._resources or 'any CPU'}, or none of these answers:"
+                " add a node, change resources=, or try again"
             )
         if self._is_full():
             await asyncio.gather(*map(self._learn, self._nodes.values()))
@@ -184,24 +196,49 @@ class Directory:
         """Learn which nodes there are, and drop those that are lost."""
         if time.monotonic() - self._looked < _FRESH and self._nodes:
             return
+        new = list[asyncio.Task[None]]()
         there = {one["NodeID"]: one for one in await asyncio.to_thread(ray.nodes) if one["Alive"]}
-        now = time.monotonic()
+        self._there, now = set(there), time.monotonic()
         for name, node in list(self._nodes.items()):
             silence, most = (now - node.asked, self._lease) if node.asked else (now - node.made, _START)
             if name not in there or silence > most:
                 del self._nodes[name]
                 self._lost = {agent: until for agent, until in self._lost.items() if until > now}
                 self._lost |= dict.fromkeys(node.agents, (node.asked or now) + self._lease)
-                self._back[name] = now + self._lease
-                with suppress(RayError, ValueError):
-                    ray.kill(node.relay)
+                self._give_up(node)
         for name, one in there.items():
-            if name not in self._nodes and self._back.get(name, 0.0) <= now and self._is_wanted(one["Resources"]):
+            known = name in self._nodes or name in self._learning
+            if not known and self._back.get(name, 0.0) <= now and self._is_wanted(one["Resources"]):
                 self._back.pop(name, None)
                 node = _Node(name, one["NodeManagerAddress"], self._relay(name))
-                if not self._restarted or await self._learn(node):  # else it is asked again
+                if self._restarted:
+                    new.append(asyncio.create_task(self._admit(node)))
+                    self._learning[name] = new[-1]
+                else:
                     self._nodes[name] = node
         self._looked = now
+        if new:
+            await asyncio.wait(new, timeout=_ANSWER)
+
+    async def _admit(self, node: _Node) -> None:
+        """Use the node when it has answered for its sessions; give it up if it does not answer."""
+        try:
+            while not await self._learn(node):
+                if self._there is not None and node.name not in self._there:
+                    return
+                if time.monotonic() - node.made > max(self._lease, _LEARN):
+                    self._give_up(node)
+                    return
+                await asyncio.sleep(_FRESH)
+            self._nodes[node.name] = node
+        finally:
+            del self._learning[node.name]
+
+    def _give_up(self, node: _Node) -> None:
+        """End the relay. The node may be used again when the lease of its daemon is surely over."""
+        self._back[node.name] = time.monotonic() + self._lease
+        with suppress(RayError, ValueError):
+            ray.kill(node.relay)
 
     def _is_wanted(self, resources: dict[str, float]) -> bool:
         wanted = self._resources or {"CPU": 0.001}  # not a head without CPUs

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import ray
 from ray.exceptions import ActorUnavailableError
+from system import PATIENCE
 
 from shellsession.cluster.directory import Directory
 
@@ -91,6 +92,64 @@ def test_a_node_that_cannot_answer_yet_keeps_its_agents(make: Make, nodes: dict[
         relay = asyncio.create_task(ask(directory))
         assert await place(directory, "a") == "n"
         relay.cancel()
+
+    asyncio.run(main())
+
+
+async def ask(directory: Directory, name: str) -> None:
+    """A relay that asks for its lease until it is not wanted."""
+    while await directory.hold(name, "p"):
+        pass
+
+
+def test_new_agent_of_a_restarted_directory_does_not_wait_for_a_dead_node(make: Make, nodes: dict[str, Relay]) -> None:
+    """The relay of a node that hung lives on after Ray has given up the node."""
+
+    async def main() -> None:
+        nodes["n"] = Relay([])
+        directory = make(restarted=True, lease=0.3)
+        zombie = asyncio.create_task(ask(directory, "zombie"))
+        assert await asyncio.wait_for(place(directory, "new"), PATIENCE) == "n"
+        await asyncio.wait_for(zombie, PATIENCE)
+
+    asyncio.run(main())
+
+
+def test_node_that_never_answers_a_restarted_directory_is_given_up(
+    make: Make, nodes: dict[str, Relay], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its daemon hangs, but not its relay."""
+    monkeypatch.setattr("shellsession.cluster.directory._LEARN", 0.1)
+
+    async def main() -> None:
+        nodes.update({"n": Relay([]), "hung": Relay([], failures=1_000_000)})
+        directory = make(restarted=True, lease=0.3)
+        relay = asyncio.create_task(ask(directory, "hung"))
+        assert await asyncio.wait_for(place(directory, "new"), PATIENCE) == "n"
+        assert nodes["hung"].is_killed
+        await asyncio.wait_for(relay, PATIENCE)
+
+    asyncio.run(main())
+
+
+def test_restarted_directory_asks_all_nodes_at_once(make: Make, nodes: dict[str, Relay]) -> None:
+    """Each relay answers when all have been asked."""
+
+    async def main() -> None:
+        asked, all_asked = list[str](), asyncio.Event()
+
+        class Last(Relay):
+            async def _answer(self) -> list[dict[str, str]]:
+                asked.append("")
+                if len(asked) == 3:
+                    all_asked.set()
+                await all_asked.wait()
+                return await super()._answer()
+
+        nodes.update({name: Last([f"a-{name}"]) for name in "nml"})
+        directory = make(restarted=True, lease=PATIENCE)
+        assert await asyncio.wait_for(place(directory, "a-m"), 9) == "m"
+        assert len(asked) == 3
 
     asyncio.run(main())
 

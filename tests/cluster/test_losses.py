@@ -12,11 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+import ray
 from clusters import add_node
 from gates import Gate
 from system import PATIENCE, wait_until
-from test_ray_agents import LEASE, LONG, about, lose, node_of, running
+from test_ray_agents import LEASE, LONG, about, actors, lose, node_of, running
 
 from shellsession import DaemonUnavailable, OutcomeUnknown
 from shellsession.cluster import RayAgents
@@ -71,6 +73,37 @@ def test_an_agent_gets_one_error_for_its_node(agents: RayAgents, pool: ThreadPoo
         over.set()
         looks.result(PATIENCE)
         add_node(cluster)
+
+
+@pytest.mark.timeout(LONG)
+def test_new_agent_answers_after_a_node_hung_and_the_directory_died(agents: RayAgents, cluster: Any) -> None:
+    """Ray has given up the node, but its relay still asks the new directory for its lease."""
+    agents.place(["a", "b", "c"])
+    for name in "abc":
+        agents.run(name, f"X={name}")
+    hung, raylet = node_of(agents, "a").name, psutil.Process(about(agents, "a")["relay"]).parent()
+    assert raylet is not None
+    raylet.suspend()
+    try:
+        wait_until(lambda: hung not in {node["NodeID"] for node in ray.nodes() if node["Alive"]}, "the loss", LONG)
+        os.kill(min(actors("Directory")), signal.SIGKILL)
+        assert agents.run("new", "echo here").stdout == "here\n"
+        assert [agents.run(name, "echo $X").stdout for name in "bc"] == ["b\n", "c\n"]
+    finally:
+        raylet.resume()
+        add_node(cluster)
+
+
+def test_directory_that_hangs_is_an_error_and_no_endless_wait(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with RayAgents(lease=1) as agents:
+        pid = ray.get(agents._cluster.directory.__ray_call__.remote(lambda _: os.getpid()))
+        monkeypatch.setattr(agents._cluster, "_limit", 1.0)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(DaemonUnavailable, match="has not answered for 1 s"):
+                agents.run("new", "true")
+        finally:
+            os.kill(pid, signal.SIGCONT)
 
 
 _DRIVER = """
