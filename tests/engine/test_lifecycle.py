@@ -198,9 +198,9 @@ def test_the_runtime_directory_is_used_when_it_is_safe(
 def test_what_was_fed_to_stdin_does_not_lie_about(place: Path) -> None:
     with Session(cwd=place) as session:
         session.run("cat >/dev/null", stdin=b"top secret")
-        paths = [path for top in of_host(os.getpid()) for path in Path(top).rglob("*") if not path.is_dir()]
-        assert paths
-        for path in paths:
+        tops = of_host(os.getpid())
+        assert tops
+        for path in (path for top in tops for path in Path(top).rglob("*") if not path.is_dir()):
             assert path.is_fifo() or b"top secret" not in path.read_bytes()
 
 

@@ -159,27 +159,28 @@ with {session} as sh:
 """
 
 
-def with_terminals(most: int, program: str, place: Path) -> str:
+def with_terminals(most: int, program: str) -> str:
     wrapper = tuple(word.format(most) for word in _FEW_TERMINALS)
     if subprocess.run([*wrapper, "true"], capture_output=True, check=False).returncode:
         pytest.skip("no /dev/pts of our own can be mounted here")
-    return said(wrapper, "-c", program, XDG_RUNTIME_DIR=str(place))
+    with open_place("as who we are") as place:  # a short path, as a socket's must be
+        return said(wrapper, "-c", program, XDG_RUNTIME_DIR=str(place))
 
 
 @pytest.mark.parametrize(
     "session", ["Session(tty=False)", "in_a_loop(lambda: AsyncSession(tty=False))", "connect('a', tty=False)"]
 )
 def test_a_session_with_pipes_needs_one_terminal_and_names_what_it_lacks_of_a_second(
-    session: str, tmp_path: Path
+    session: str,
 ) -> None:
     ends = "from shellsession.daemon.client.admin import shutdown; shutdown()" if "connect" in session else ""
     tests = f"import sys; sys.path.insert(0, {str(Path(kinds.__file__).parent)!r})\n"
     ours = f"{tests}from kinds import in_a_loop\nfrom shellsession import AsyncSession\n"
-    found = with_terminals(1, ours + _CALLS.format(session=session) + ends, tmp_path)
+    found = with_terminals(1, ours + _CALLS.format(session=session) + ends)
     assert re.fullmatch(f"{_TAKEN}kept\n", found), found
 
 
 @pytest.mark.parametrize("session", ["Session()", "Session(tty=False).open() as first, Session(tty=False)"])
-def test_a_session_that_gets_no_terminal_at_its_start_names_what_it_lacks(session: str, tmp_path: Path) -> None:
-    found = with_terminals(1, SAYS.format(session=session), tmp_path)
+def test_a_session_that_gets_no_terminal_at_its_start_names_what_it_lacks(session: str) -> None:
+    found = with_terminals(1, SAYS.format(session=session))
     assert re.fullmatch(_TAKEN, found), found
