@@ -135,6 +135,11 @@ def leaving(status: int, spelling: int = 0) -> bytes:
     return b'"$({ %bexit %d; } >/dev/null 2>&1)"' % (_prefix(spelling), status) if status else b""
 
 
+def sourced(path: bytes, spelling: int = 0) -> bytes:
+    """Return an argument that makes bash source the file at ``path``."""
+    return quote(_prefix(spelling) + b". " + quote(path))
+
+
 def _prefix(spelling: int) -> bytes:
     """Return the prefix that calls a builtin: `builtin`, or a backslash where that is replaced or disabled."""
     return b"\\" if spelling % TRIED else b"\\builtin "
@@ -305,9 +310,10 @@ def runs_unseen(text: bytes) -> bool:
 def switches_editing(text: bytes) -> bool:
     """Return whether the text may switch line editing (`set -o vi`, `eval "$(set +o)"`).
 
-    An interactive bash that began without line editing ends at that.
+    An interactive bash that began without line editing ends at that in the text of an `eval`: it then reads the rest
+    from its stdin. In a sourced file it does not.
     """
-    return _EDITING.search(text) is not None
+    return b"set" in text and _EDITING.search(text) is not None
 
 
 # Bytes of noise that are kept while a mark is expected. A mark is a path name, and its parts are below PATH_MAX (4096).

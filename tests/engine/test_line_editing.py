@@ -1,6 +1,8 @@
-"""A command that switches on line editing ends an interactive bash without it, and the result says so."""
+"""A command that switches line editing keeps the shell if its text shows it; if not, the result says why it ends."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 from bashes import VERSION
@@ -8,11 +10,42 @@ from bashes import VERSION
 from shellsession import Session
 
 
-@pytest.mark.parametrize("text", ["set -o vi", 'eval "$(set +o)"', 'kept=$(set +o); set -f; eval "$kept"; echo on'])
-def test_the_loss_of_the_shell_and_its_reason_are_announced(sh: Session, text: str) -> None:
-    result = sh.run(text)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "set -o vi",
+        "set -o emacs",
+        "set +o vi",
+        "set +o emacs",
+        'eval "$(set +o)"',
+        'kept=$(set +o); set -f; eval "$kept"; echo on',
+        "shopt -u nullglob; set +o emacs +o vi",
+    ],
+)
+@pytest.mark.parametrize("more", [{}, {"tty": False}, {"stdin": "echo never\n"}, {"isolated": True}])
+def test_switching_line_editing_in_the_text_keeps_the_shell(sh: Session, text: str, more: dict[str, Any]) -> None:
+    sh.run("(exit 7)")
+    pid = sh.pid
+    result = sh.run(f"x=$?; {text}; (exit 5)", **more)
+    assert (result.outcome, result.exit_code, result.state_kept) == ("exited", 5, True)
+    assert "never" not in result.stdout
+    assert sh.run("echo $x on").stdout == ("on\n" if "isolated" in more else "7 on\n")
+    assert sh.pid == pid
+
+
+def test_switched_line_editing_leaves_time_limits_and_set_e(sh: Session) -> None:
+    assert sh.run("set -o vi; sleep 1000; echo never", timeout=0.3).outcome == "timed_out"
+    assert sh.run('set -u; saved=$(set +o); eval "$saved"; echo on').stdout == "on\n"
+    result = sh.run('eval "$(set +o)"; set -e; false; echo never')
+    assert (result.outcome, result.exit_code, result.stdout) == ("shell_exited", 1, "")
+    assert "`set -e` does that" in result.reason
+
+
+def test_switching_line_editing_unseen_ends_the_shell_with_a_reason(sh: Session) -> None:
+    sh.run('saved=$(set +o); restore() { eval "$saved"; }')
+    result = sh.run("restore")
     assert (result.outcome, result.state_kept) == ("shell_exited", False)
-    assert "switching line editing" in result.reason
+    assert "switched its line editing" in result.reason
     assert sh.run("echo on").stdout == "on\n"
 
 

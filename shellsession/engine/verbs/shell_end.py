@@ -22,7 +22,7 @@ from ..bash.shell import ABANDONED, READY, Shell
 from ..io.threads import Steps, T, Wait, shielded
 from ..kernel import proc
 from ..kernel.signals import kill, signals_deferred
-from ..wire import NOWHERE, Mark, closes_descriptors, sets_errexit, switches_editing
+from ..wire import NOWHERE, Mark, closes_descriptors, sets_errexit
 from . import collect
 from .call import Call
 from .core import Core
@@ -130,10 +130,8 @@ def memory_kill(engine: Core, shell: Shell, status: int | None) -> str:
 
 def _how_it_ended(engine: Core, text: bytes, status: int | None, mark: Mark | None) -> str:
     """Return in words how the command ended its shell, with a hint if a known cause fits."""
-    if switches_editing(text):
-        return 'the session\'s bash has ended: switching line editing does that (`set -o vi`, `eval "$(set +o)"`)'
     if mark is not None:
-        return CLOSED_DESCRIPTORS
+        return f"{CLOSED_DESCRIPTORS}, or switched its line editing (`set +o emacs`) in a function or in an `eval`"
     if status is None:
         return "the session's bash has ended"
     if status < 0:

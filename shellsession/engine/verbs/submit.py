@@ -29,6 +29,8 @@ from ..wire import (
     leaving,
     named_descriptors,
     quote,
+    sourced,
+    switches_editing,
 )
 from .call import Call, Typed
 from .collect import BROKEN, STOLEN, ask
@@ -158,6 +160,10 @@ def _arguments(engine: Core, shell: Shell, request: Request) -> Iterator[tuple[b
         text = _end_last_line(text)
     if spelling == SOURCE:
         yield quote(shell.files.write("text", text)), status
+        return
+    if switches_editing(text):
+        argument = sourced(shell.files.write("text", text), spelling)
+        yield (argument + leaving(status, spelling), 0) if known.functions_trap else (argument, status)
         return
     if len(text) <= READ_MAX:
         yield (quote(text) + leaving(status, spelling), 0) if known.functions_trap else (quote(text), status)
