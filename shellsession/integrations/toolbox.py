@@ -597,12 +597,13 @@ class Toolbox:
 
     async def _described(self, results: Sequence[Result]) -> str:
         left = any(result.background for result in results)
-        ends = await self._job_ends(left) if left or self._watched else ()
-        return describe(results, self._max_chars, secrets=self._session._secrets, more=ends)
+        latest, ends = await self._job_ends(left) if left or self._watched else ("", [])
+        jobs = f"{JOBS} ({latest})" if latest else JOBS
+        return describe(results, self._max_chars, jobs, self._session._secrets, ends)
 
-    async def _job_ends(self, left: bool) -> list[str]:
-        """A note about the jobs that have ended since the last call. ``left``: a command has left another one."""
-        states = await self._job_states()
+    async def _job_ends(self, left: bool) -> tuple[str, list[str]]:
+        """The id of the job that a command has ``left``, if it has, and a note about those that have ended."""
+        latest, states = "", await self._job_states()
         ended = [id for id, (running, _) in states.items() if id in self._watched and not running]
         self._watched.intersection_update(states.keys() - ended)
         if left:  # the last job is new, even if it has ended meanwhile; others may be of earlier clients
@@ -611,7 +612,7 @@ class Toolbox:
             self._known.update(states)
         codes = [f"{id}{'' if states[id][1] is None else f' (exit status {states[id][1]})'}" for id in ended[:LISTED]]
         more = [f"{len(ended) - LISTED} more"] * (len(ended) > LISTED)
-        return [f"ended in the background: job {', '.join((*codes, *more))}"] * bool(ended)
+        return latest, [f"ended in the background: job {', '.join((*codes, *more))}"] * bool(ended)
 
     async def _job_states(self) -> dict[str, tuple[bool, int | None]]:
         """Whether each job runs, and its exit status, by id; the oldest first."""

@@ -73,14 +73,16 @@ def test_what_is_not_kept_is_said(daemon: Daemon, agent: str) -> None:
 
 
 def test_output_of_a_job_is_followed(daemon: Daemon, agent: str, tmp_path: Path) -> None:
-    os.mkfifo(fifo := tmp_path / "fifo")
-    cli(daemon.socket, "run", "-s", agent, "--", f"(read x <{fifo}; seq 100; seq 3 >&2; read x <{fifo}; echo end) &")
-    fifo.write_text("go\n")
+    go, on = tmp_path / "go", tmp_path / "on"
+    os.mkfifo(go)
+    os.mkfifo(on)
+    cli(daemon.socket, "run", "-s", agent, "--", f"(read x <{go}; seq 100; seq 3 >&2; read x <{on}; echo end) &")
+    go.write_text("\n")
     cli(daemon.socket, "jobs", agent, "j1", "--until", "^3$", "--timeout", "30")
     shown = cli(daemon.socket, "output", agent, "j1", "--tail", "2").stdout
     assert shown == b"99\n100\n[--since 292 shows only what is new]\n"
     done = cli(daemon.socket, "jobs", agent, "j1", "--tail", "2")
     assert (done.stdout, done.stderr) == (b"99\n100\n", b"2\n3\n")
-    fifo.write_text("go\n")
+    on.write_text("\n")
     cli(daemon.socket, "jobs", agent, "j1", "--wait", "--timeout", "30")
     assert cli(daemon.socket, "output", agent, "j1", "--since", "292").stdout == b"end\n"

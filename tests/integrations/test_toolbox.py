@@ -491,7 +491,8 @@ def test_end_of_a_job_is_told_once(kind: str, tmp_path: Path, daemon: Any) -> No
         fifos = [tmp_path / name for name in "abc"]
         for number, fifo in enumerate(fifos):
             os.mkfifo(fifo)
-            assert "[ended" not in await tools.bash(f"(read x <{fifo}; exit {number}) &")
+            said = await tools.bash(f"(read x <{fifo}; exit {number}) &")
+            assert said.endswith(f"; see `jobs` (j{number + 1})]")
 
         async def end(number: int) -> None:
             await asyncio.to_thread(fifos[number].write_text, "\n")
@@ -542,7 +543,9 @@ def test_jobs_that_a_restart_ends_are_not_told() -> None:
 
 @pytest.mark.parametrize("kind", ["AsyncSession", "Session", "daemon"])
 def test_model_reads_only_what_is_new_of_a_job(kind: str, tmp_path: Path, daemon: Any) -> None:
-    os.mkfifo(fifo := tmp_path / "fifo")
+    go, on = tmp_path / "go", tmp_path / "on"
+    os.mkfifo(go)
+    os.mkfifo(on)
 
     async def main() -> None:
         session: Any = Session(redact=["PIN-[0-9]+"]) if kind == "Session" else AsyncSession(redact=["PIN-[0-9]+"])
@@ -553,15 +556,14 @@ def test_model_reads_only_what_is_new_of_a_job(kind: str, tmp_path: Path, daemon
         async def read(**arguments: object) -> str:
             return await tools.call("read_output", {"id": "j1", "stream": "stderr", **arguments})
 
-        await tools.bash(f"(read x <{fifo}; echo PIN-123 >&2; read x <{fifo}; echo two >&2; sleep 1000) &")
-        await asyncio.to_thread(fifo.write_text, "go\n")
-        await tools.call("jobs", {"job": "j1", "until": "***", "seconds": 0.01})
+        await tools.bash(f"(read x <{go}; echo PIN-123 >&2; read x <{on}; echo two >&2; sleep 1000) &")
+        await asyncio.to_thread(go.write_text, "\n")
         await tools.call("jobs", {"job": "j1", "until": "PIN", "seconds": 30})
         assert await read() == "***\n[since=8 shows only what is new]"
         assert await read(since=4) == "***\n[since=8 shows only what is new]"
         nothing = "[nothing new; since=0 shows only what is new]"
         assert await read(stream="stdout") == f'{nothing}\n[stream="stderr" has some]'
-        await asyncio.to_thread(fifo.write_text, "go\n")
+        await asyncio.to_thread(on.write_text, "\n")
         await tools.call("jobs", {"job": "j1", "until": "two", "seconds": 30})
         assert await read(since=8) == "two\n[since=12 shows only what is new]"
         with pytest.raises(InvalidRequest, match="tail and since each name"):
