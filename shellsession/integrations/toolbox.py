@@ -619,7 +619,10 @@ class Toolbox:
         session = self._session
         with suppress(ShellSessionError):  # the session is closed or lost: its jobs have ended with it
             if not isinstance(session, AsyncRemoteSession):
-                return {job.id: (job.running, job.exit_code) for job in session.jobs()}
+                # Of the others no exit status is needed, and to ask for one takes a millisecond each.
+                return {
+                    job.id: (job.running, job.exit_code if job.id in self._watched else None) for job in session.jobs()
+                }
             reply = await session._ask(session._message("jobs", released=False))
             return {one["id"]: (one["running"], one["exit_code"]) for one in from_part(reply.parts)}
         return {}

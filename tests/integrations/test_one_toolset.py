@@ -171,12 +171,16 @@ def test_ctrl_c_ends_the_command_of_a_tool_that_is_not_awaited() -> None:
         assert run_to_end(tools.bash("echo $X")) == "kept"
 
 
-COMMANDS = ("cd /; X=1", "echo $X $PWD; false")
-ANSWERS = ["[no output]", "1 /\n[exit status 1]"]
+CALLS: list[dict[str, Any]] = [
+    {"command": "cd /; X=1"},
+    {"command": "echo $X $PWD; false"},
+    {"command": "echo $X $PWD", "workdir": "/proc", "description": "as other tools have it"},
+]
+ANSWERS = ["[no output]", "1 /\n[exit status 1]", "1 /proc"]
 
 
 def in_langchain(session: Any, awaited: bool) -> list[str]:
-    model = LangChainModel(script=[*map(runs, COMMANDS), says("done")])
+    model = LangChainModel(script=[*map(runs, CALLS), says("done")])
     agent = create_agent(model, tools=langchain.tools(session))
     question = {"messages": [{"role": "user", "content": "go"}]}
     state = asyncio.run(agent.ainvoke(question)) if awaited else agent.invoke(question)
@@ -184,14 +188,14 @@ def in_langchain(session: Any, awaited: bool) -> list[str]:
 
 
 def in_strands(session: Any, awaited: bool) -> list[str]:
-    model = StrandsModel(*({"command": command} for command in COMMANDS), "done")
+    model = StrandsModel(*CALLS, "done")
     agent = StrandsAgent(model=model, tools=strands.tools(session), callback_handler=None)
     asyncio.run(agent.invoke_async("go")) if awaited else agent("go")
     return [text for text, _ in model.heard]
 
 
 def in_openai(session: Any, awaited: bool) -> list[str]:
-    calls = [[function_call("bash", json.dumps({"command": one}), call_id=f"call-{one}")] for one in COMMANDS]
+    calls = [[function_call("bash", json.dumps(one), call_id=f"call-{at}")] for at, one in enumerate(CALLS)]
     agent = OpenAIAgent("developer", model=ScriptedModel([*calls, [assistant_message("done")]]))
     agent.tools = list(openai.function_tools(session))
     ended = asyncio.run(Runner.run(agent, "go")) if awaited else Runner.run_sync(agent, "go")
@@ -203,8 +207,8 @@ def in_pydantic_ai(session: Any, awaited: bool) -> list[str]:
 
     def model(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
         answers[:] = [str(part.content) for one in messages for part in one.parts if isinstance(part, ToolReturnPart)]
-        left = COMMANDS[len(answers) :]
-        return ModelResponse(parts=[ToolCallPart("bash", {"command": left[0]}) if left else TextPart("done")])
+        left = CALLS[len(answers) :]
+        return ModelResponse(parts=[ToolCallPart("bash", left[0]) if left else TextPart("done")])
 
     agent = PydanticAgent(FunctionModel(model), toolsets=[pydantic_ai.toolset(session)])
     asyncio.run(agent.run("go")) if awaited else agent.run_sync("go")
@@ -218,9 +222,9 @@ def in_anthropic(session: Any, awaited: bool) -> list[str]:
     assert bash.to_dict()["input_schema"]["required"] == ["command"]
 
     async def main() -> list[str]:
-        return [await bash.call({"command": command}) for command in COMMANDS]
+        return [await bash.call(call) for call in CALLS]
 
-    return asyncio.run(main()) if awaited else [bash.call({"command": command}) for command in COMMANDS]
+    return asyncio.run(main()) if awaited else list(map(bash.call, CALLS))
 
 
 # Some SDKs leave their event loops open, which garbage collection reports.
