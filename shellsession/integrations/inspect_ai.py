@@ -11,17 +11,19 @@ import logging
 import os
 import re
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from inspect import isawaitable, signature
 from secrets import token_hex
 from typing import Any, Final
 
-from ..errors import DaemonUnavailable, ShellUnavailable
+from ..errors import DaemonUnavailable, InvalidRequest, ShellUnavailable
 from ..extras import missing
 from ..models import Limits, Result
-from .harness import Connect, Place, local
+from .harness import Place, local
 
 try:
+    import anyio
     from inspect_ai.util import (
         ExecResult,
         OutputLimitExceededError,
@@ -37,6 +39,8 @@ except ImportError as error:
 _log: Final = logging.getLogger(__name__)
 # Runs a command as another user. Its path is fixed, as a PATH of the sandbox may lead to anything.
 _RUNUSER: Final = "/usr/sbin/runuser"
+# What the function of ``register`` may take, beside the name of a session.
+_FACTS: Final = ("task_name", "config", "metadata")
 
 
 @sandboxenv(name="shellsession")
@@ -46,19 +50,33 @@ class Sandbox(SandboxEnvironment):
     Each command runs in a subshell of a session, so commands do not change each other's state.
     """
 
-    _connect: Connect = staticmethod(local)
+    _connect: Callable[..., Any] = staticmethod(local)
+    _facts: tuple[str, ...] = ()  # those of _FACTS that ``_connect`` takes
+    _close: Callable[[str], Any] | None = None
     _kept: str | None = None  # a directory that was not made for a sample
 
-    def __init__(self, place: Place, directory: str, uid: str, user: str, can_switch: bool) -> None:
+    def __init__(self, place: Place, names: list[str], directory: str, uid: str, user: str, can_switch: bool) -> None:
         super().__init__()
-        self._place, self._directory = place, directory
+        self._place, self._connected, self._directory = place, names, directory
         self._names, self._can_switch = (uid, user), can_switch
 
     @classmethod
     async def sample_init(cls, task_name: str, config: Any, metadata: dict[str, str]) -> dict[str, SandboxEnvironment]:
-        """Open a session, and make the directory of the sample."""
-        of_sample = f"inspect-{token_hex(4)}"
-        place = Place(lambda name: cls._connect(f"{of_sample}-{name}"))
+        """Open a session, and make the directory of the sample. Raises InvalidRequest if nothing takes the config."""
+        if config is not None and "config" not in cls._facts:
+            raise InvalidRequest(
+                f"nothing takes the config {config!r:.100} of this sandbox: leave it out, or give the function of"
+                " register() a parameter named config"
+            )
+        of_sample, names = f"inspect-{token_hex(4)}", list[str]()
+        known = {"task_name": task_name, "config": config, "metadata": metadata}
+        facts = {fact: known[fact] for fact in cls._facts}
+
+        def connect(name: str) -> Any:
+            names.append(f"{of_sample}-{name}")
+            return cls._connect(names[-1], **facts)
+
+        place = Place(connect)
         make = "mktemp -d -t inspect-XXXXXXXX" if cls._kept is None else f"cd -- {shlex.quote(cls._kept)} && pwd"
         switch = f"[[ $EUID = 0 && -x {_RUNUSER} ]] && echo yes || echo"
         command = f'{make} && echo "$EUID" && {{ id -un 2>/dev/null || echo; }} && {{ {switch}; }}'
@@ -66,10 +84,14 @@ class Sandbox(SandboxEnvironment):
             with _reachable():
                 result = await place.run(command, check=True)
         except BaseException:
-            await place.close()
+            with anyio.CancelScope(shield=True):
+                try:
+                    await place.close()
+                finally:
+                    await cls._close_all(names)
             raise
         directory, uid, user, can_switch = result.stdout.split("\n")[:4]
-        return {"default": cls(place, directory, uid, user, bool(can_switch))}
+        return {"default": cls(place, names, directory, uid, user, bool(can_switch))}
 
     @classmethod
     async def sample_cleanup(
@@ -80,6 +102,25 @@ class Sandbox(SandboxEnvironment):
             await environment.as_type(Sandbox)._end()
 
     async def _end(self) -> None:
+        try:
+            await self._end_commands()
+        finally:
+            await self._close_all(self._connected)
+
+    @classmethod
+    async def _close_all(cls, names: list[str]) -> None:
+        """Call the function ``close`` of ``register`` for each name, even if another call raises."""
+        async with AsyncExitStack() as closing:
+            for name in names:
+                closing.push_async_callback(cls._close_one, name)
+
+    @classmethod
+    async def _close_one(cls, name: str) -> None:
+        if cls._close is not None and isawaitable(closing := cls._close(name)):
+            await closing
+
+    async def _end_commands(self) -> None:
+        """Close the sessions, and remove the directory that was made for the sample."""
         await self._place.close()
         if self._kept is None:
             try:
@@ -153,13 +194,22 @@ class Sandbox(SandboxEnvironment):
         return 0.2
 
 
-def register(name: str, connect: Connect, directory: str | None = None) -> str:
+def register(
+    name: str,
+    connect: Callable[..., Any],
+    directory: str | None = None,
+    close: Callable[[str], Any] | None = None,
+) -> str:
     """Make ``sandbox=name`` a sandbox of sessions that ``connect`` returns. Returns the name.
 
-    ``directory``: where the commands start, and what relative paths are relative to (default: a new, temporary
-    directory for each sample).
+    ``connect`` gets a name for the session, and those of task_name, config and metadata that it has parameters for:
+    the facts of the sample, as Inspect has them. ``directory``: where the commands start, and what relative paths are
+    relative to (default: a new, temporary directory for each sample). ``close`` is called at the end of the sample with
+    each name that ``connect`` got, also if ``connect`` raised. Both may be asynchronous.
     """
-    members = {"_connect": staticmethod(connect), "_kept": directory, "__doc__": Sandbox.__doc__}
+    facts = tuple(fact for fact in list(signature(connect).parameters)[1:] if fact in _FACTS)
+    members: dict[str, Any] = {"_connect": staticmethod(connect), "_facts": facts, "_kept": directory}
+    members |= {"_close": close and staticmethod(close), "__doc__": Sandbox.__doc__}
     sandboxenv(name=name)(type("Sandbox", (Sandbox,), members))
     return name
 

@@ -8,26 +8,27 @@ import os
 import shutil
 import signal
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
 import anyio
+import anyio.lowlevel
 import pytest
 from connects import connect  # noqa: F401 - a fixture
 from daemons import Daemon
 from inspect_ai import Task, eval
 from inspect_ai.dataset import Sample
 from inspect_ai.model import ModelOutput, ModelUsage, get_model
-from inspect_ai.solver import generate, use_tools
+from inspect_ai.solver import generate, solver, use_tools
 from inspect_ai.tool import bash
-from inspect_ai.util import SandboxUnavailableError, SandboxUserUnsupportedError
+from inspect_ai.util import SandboxUnavailableError, SandboxUserUnsupportedError, sandbox
 from inspect_ai.util._sandbox import self_check
 from inspect_ai.util._sandbox.registry import registry_find_sandboxenv
 from sandboxes import run_as
 from system import is_alive, unique_seconds, until, wait_until, with_argument
 
-from shellsession import AsyncSession, DaemonUnavailable, Sandbox as Limit, aconnect
+from shellsession import AsyncSession, CommandError, DaemonUnavailable, Sandbox as Limit, aconnect
 from shellsession.integrations import harness
 from shellsession.integrations.harness import Connect
 from shellsession.integrations.inspect_ai import Sandbox, register
@@ -102,6 +103,80 @@ def test_an_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert Path(place).parent == tmp_path
     assert not Path(place).exists()
     assert not with_argument(seconds)
+
+
+def reads() -> Any:
+    async def solve(state: Any, _: Any) -> Any:
+        state.output.completion = (await sandbox().exec(["cat", "what"])).stdout
+        return state
+
+    return solve
+
+
+@pytest.mark.filterwarnings("ignore")  # of Inspect's own code
+def test_register_each_sample_gets_its_own_place_which_is_closed(tmp_path: Path) -> None:
+    """As with an image for each sample: ``connect`` starts its container, and ``close`` removes it."""
+    opened, closed = dict[str, tuple[str, str, str]](), list[str]()
+
+    async def box(name: str, config: str, *, metadata: dict[str, str], task_name: str) -> AsyncSession:
+        opened[name] = (metadata["__sample_id__"], task_name, config)
+        image = tmp_path / metadata["image"]
+        image.mkdir(exist_ok=True)
+        (image / "what").write_text(metadata["image"])
+        return AsyncSession(cwd=image)
+
+    async def close(name: str) -> None:
+        closed.append(name)
+
+    task = Task(
+        name="images",
+        dataset=[Sample(input="go", id=id, metadata={"image": f"image of {id}"}) for id in ("one", "two")],
+        solver=[solver(reads)()],
+        sandbox=(register("per sample", box, ".", close), config := str(tmp_path / "config")),
+    )
+    (log,) = eval(task, model=script([]), log_dir=str(tmp_path / "logs"), display="none")
+    assert log.status == "success", log.error
+    assert sorted(set(opened.values())) == [("one", "images", config), ("two", "images", config)]
+    assert sorted(closed) == sorted(opened)
+    assert [one.output.completion for one in log.samples] == ["image of one", "image of two"]
+
+
+@pytest.mark.filterwarnings("ignore")  # of Inspect's own code
+@pytest.mark.parametrize("kind", ["shellsession", register("takes no config", harness.local)])
+def test_config_that_nothing_takes_is_refused(kind: str, tmp_path: Path) -> None:
+    task = Task(dataset=[Sample(input="go")], solver=[generate()], sandbox=(kind, "/a/config"))
+    (log,) = eval(task, model=script([]), log_dir=str(tmp_path / "logs"), display="none")
+    assert log.status == "error"
+    assert "nothing takes the config '/a/config'" in log.error.message
+
+
+@pytest.mark.parametrize("fails", ["connect", "setup", "cancelled"])
+def test_register_close_is_called_after_a_failed_beginning(fails: str) -> None:
+    opened, closed, scopes = list[str](), list[str](), list[anyio.CancelScope]()
+
+    async def box(name: str) -> AsyncSession:
+        opened.append(name)
+        if fails == "connect":
+            raise DaemonUnavailable("there is no daemon")
+        if fails == "cancelled":
+            scopes[0].cancel()
+            await anyio.sleep_forever()
+        return AsyncSession()
+
+    async def close(name: str) -> None:
+        await anyio.lowlevel.checkpoint()
+        closed.append(name)
+
+    async def main() -> None:
+        kind = register("closed", box, "/no/such/directory" if fails == "setup" else None, close)
+        scopes.append(anyio.CancelScope())
+        with scopes[0]:
+            await registry_find_sandboxenv(kind).sample_init("a task", None, {})
+
+    with pytest.raises((SandboxUnavailableError, CommandError)) if fails != "cancelled" else nullcontext():
+        asyncio.run(main())
+    assert opened
+    assert closed == opened
 
 
 def test_commands_run_side_by_side_and_leave_no_state(connect: Connect, place: Path) -> None:  # noqa: F811
