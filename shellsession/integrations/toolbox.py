@@ -424,7 +424,7 @@ class Toolbox:
                 call = {name: value for name, value in call.items() if name not in _Habits.model_fields}
             arguments = dict(vars(_arguments(method).read(call)))
             if habits.run_in_background:
-                arguments["command"] = f"{{ {arguments['command']}\n}} &"
+                arguments["command"] = f"{{ {arguments['command']}\n\n}} &"  # its last line may end in a backslash
             return arguments if habits.workdir is None else {**arguments, "workdir": habits.workdir}
         except BadCall as error:
             raise InvalidRequest(_for_model(str(error))) from None

@@ -445,6 +445,7 @@ def test_arguments_of_other_tools_are_accepted_where_they_are_plain(kind: Callab
         assert await tools.call("bash", {"command": "echo meanwhile", "run_in_background": False}) == "meanwhile"
         await asyncio.to_thread(fifo.write_text, "done\n")
         assert "]\ndone" in await tools.call("jobs", {"job": "j1", "seconds": 30})
+        assert "background" in await tools.call("bash", {"command": "sleep 60 \\", "run_in_background": True})
         with pytest.raises(InvalidRequest, match="workdir: should be a valid string"):
             await tools.call("bash", {"command": "true", "workdir": 1})
         with pytest.raises(InvalidRequest, match="cwd: is unknown; the arguments are command, timeout"):
