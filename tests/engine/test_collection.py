@@ -283,6 +283,7 @@ def test_a_signal_at_its_collection_leaves_nothing_of_it(place: Path, monkeypatc
     session = Session(cwd=place).open()
     pid = session.pid
     assert pid is not None
+    gc.collect()  # those of earlier tests
     with monkeypatch.context() as patch:
         patch.setattr(sys, "unraisablehook", lambda _: None)  # nobody hears of what is raised in a finalizer
         patch.setattr(base, "drive", strike_first)
