@@ -230,10 +230,9 @@ class AsyncSession(Base, LoopSession[Request]):
         # The outlet of the last command that has one. The reference is weak: the callback may refer to what refers to
         # the session.
         self._taker: Callable[[], Outlet | None] = lambda: None
-        self._engine.reader = self._drainer
-        self._engine.job_kind = LoopJob
-        self._engine.forget_fd = self._poller.forget
-        self._engine.on_close = self._poller.forget_all
+        self._engine.host = self._engine.host._replace(
+            reader=self._drainer, job_kind=LoopJob, forget_fd=self._poller.forget, on_close=self._poller.forget_all
+        )
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()

@@ -151,7 +151,8 @@ class Base(AnySession[Request]):
         weakref.finalize(self, _end, self._engine, self._owner)
         # Weakly, as for the finalizer: the engine must not keep the session alive.
         ask = weakref.WeakMethod(self._learn_exit_code)
-        self._engine.exit_code_of = lambda job: None if (method := ask()) is None else method(job)
+        engine = self._engine
+        engine.host = engine.host._replace(exit_code_of=lambda job: None if (method := ask()) is None else method(job))
         self._asking = threading.Lock()  # held while bash is asked for an exit status
         self._prepare()
 

@@ -3,9 +3,11 @@
 A contract yields actions; this module performs them. It judges each command by the policy, asks for confirmation, runs
 the command, and masks secrets in the result. ``Binder`` is the ``tool(...)`` function of each contract module.
 
-An isolated call runs in a subshell of the session, but in the host's current directory, umask and environment. The
-first part of this module writes the bash text that sets these up. It quotes all text. It puts no value on the command
-line of a program, where every user of the machine could read it. It prints nothing except why a call could not begin.
+An isolated call runs in a subshell of the session, not in another bash. In a sandbox only this session's /tmp and
+process ids are those that the next call sees; and jobs, interrupts, rules and limits stay the agent's. The call has the
+host's current directory, umask and environment. The first part of this module writes the bash text that sets these up.
+It quotes all text. It puts no value on the command line of a program, where every user of the machine could read it. It
+prints nothing except why a call could not begin.
 
 The text sets every variable and exported function that the host has now and the session did not start with. Bash cannot
 hold a name such as ``X-Y``; it only passes it on from its own environment. If the host has removed such a name since,

@@ -280,6 +280,7 @@ def test_a_signal_at_its_collection_leaves_nothing_of_it(place: Path, monkeypatc
             raise Interrupted
         return drive(steps)
 
+    gc.collect()  # sessions of earlier tests
     session = Session(cwd=place).open()
     pid = session.pid
     assert pid is not None

@@ -11,12 +11,12 @@ import asyncio
 import logging
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 from ...engine.kernel import proc
 from ...engine.verbs.delivery import Delivery
-from ...errors import LATE, InvalidRequest, ProtocolError, ShellSessionError
+from ...errors import LATE, InvalidRequest, ProtocolError, SessionBusy, ShellSessionError
 from ...models import Stream
 from ..protocol.endpoint import peer
 from ..protocol.messages import from_error
@@ -237,16 +237,18 @@ class Connection(asyncio.BufferedProtocol):
 
 
 class Listener:
-    """The receiver of one request's events and answer: the connection that its client uses now."""
+    """The receiver of one request's events and answer, and its place in the queue.
+
+    A request waits for a turn, or for a person's hold to end; then it proceeds, and may wait again. While it waits,
+    nothing has begun for it: it can be dropped, with the error that says why.
+    """
 
     def __init__(self, request: str, connection: Connection) -> None:
         self.request, self.connection = request, connection
         self.task: asyncio.Task[None]  # serves it
         self.task_begun = False  # the task has run for the first time
-        # While it is queued nothing has begun for it, and it is dropped when its client leaves for good.
-        self.queued = False
-        self.late = False  # it was queued for too long
-        self.late_message = LATE  # of its error then: what it was queued behind
+        self.waits_for = ""  # the message of its error if that takes too long; "" while it does not wait
+        self.dropped: ShellSessionError | None = None  # why it was dropped
         self.delivery: Delivery | None = None  # of its command, if that was cancelled
         # Done once no client waits for the answer any more.
         self.abandoned: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -261,19 +263,49 @@ class Listener:
         """The request's id if its client is gone, and so misses what is sent now; else ""."""
         return self.request if self.connection.is_gone else ""
 
+    def serve(self, work: Coroutine[Any, Any, None]) -> None:
+        """Begin the task that serves the request."""
+
+        async def begin() -> None:
+            self.task_begun = True
+            await work
+
+        self.task = asyncio.get_running_loop().create_task(begin())
+
+    def wait_for(self, message: str = LATE) -> None:
+        """Note that the request waits. ``message``: of its error, if that takes too long."""
+        self.waits_for = message
+
+    def proceed(self) -> None:
+        """Note that the request waits no longer."""
+        self.waits_for = ""
+
+    def drop(self, why: ShellSessionError) -> None:
+        """Drop the request if it waits. ``why``: its answer."""
+        if self.waits_for:
+            self.dropped = self.dropped or why
+            self.task.cancel()
+
+    def cancelled_with(self, delivery: Delivery) -> None:
+        """Note the ending of the command that was cancelled with this request."""
+        self.delivery = delivery
+
     def reconnect(self, connection: Connection) -> None:
         """Continue on another connection: the client has lost the first one, and sent the request again."""
         self.connection.wake_waiting()  # what it holds may never be read
         self.connection = connection
-        if self.abandoned.done() and not self.queued:  # a queued request is being dropped already
+        if self.abandoned.done() and not self.waits_for:  # a queued request is being dropped already
             self.abandoned = asyncio.get_running_loop().create_future()
         for event in self._sent:
             connection.send(event)
         self._changed.set()
 
     def drop_if_queued_for(self, seconds: float) -> None:
-        """Drop the request if it is still queued after this many seconds."""
-        self._timer = asyncio.get_running_loop().call_later(seconds, self.drop_if_queued, True)
+        """Drop the request if it waits after this many seconds."""
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._drop_late)
+
+    def _drop_late(self) -> None:
+        self.drop(SessionBusy(self.waits_for))
 
     def abandon(self) -> None:
         """Note that no client waits any more: the request was answered, or its client has been gone for too long.
@@ -285,12 +317,6 @@ class Listener:
         if not self.abandoned.done():
             self.abandoned.set_result(None)
         self._changed.set()
-
-    def drop_if_queued(self, late: bool = False) -> None:
-        """Drop the request if it is still queued. ``late``: because its time is up."""
-        if self.queued:
-            self.late = self.late or late
-            self.task.cancel()
 
     async def until_connected(self) -> None:
         """Wait until its client is back, or has left for good."""

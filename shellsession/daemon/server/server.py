@@ -51,6 +51,7 @@ _MAX_CONNECTIONS: Final = 1024
 _LAST_ANSWERS: Final = 1.0
 # Seconds that a client may take to come back on another connection.
 _GRACE: Final = 2.0
+_NOT_RUN: Final = "the daemon is ending, and this request was still queued: it was not run"
 _NOT_AT_THE_END: Final = (requests.Open, requests.Start, requests.Run, requests.Restart)
 _NOT_WITHOUT_LEASE: Final = (*_NOT_AT_THE_END, requests.Send, requests.Type, requests.WriteFile, requests.Renew)
 
@@ -190,7 +191,7 @@ class Server:
             self._requests += 1
             listener = self._served[request.id] = Listener(request.id, connection)
             work = self._serve(Incoming(request, message.parts, connection, listener))
-            listener.task = asyncio.get_running_loop().create_task(work)
+            listener.serve(work)
             self._limit_absence(listener)  # its client may have left meanwhile
 
     def _continue(self, connection: Connection, listener: Listener) -> None:
@@ -212,9 +213,8 @@ class Server:
     async def _serve(self, incoming: Incoming) -> None:
         """The task of one request: carry it out, keep its reply in the ledger, and send that."""
         request, listener = incoming.request.id, incoming.listener
-        listener.task_begun = True
         header, parts = await self._carry_out(incoming)
-        listener.queued = False  # also if it was refused: no more notices
+        listener.proceed()  # also if it was refused: no more notices
         reply = _encoded(request, header, parts)
         if isinstance(incoming.request, requests.ReadFile):  # large, and harmless to read anew
             self._ledger.drop(request)
@@ -250,12 +250,12 @@ class Server:
 
     def _why_cancelled(self, listener: Listener) -> ShellSessionError:
         """The error of a request whose task was cancelled."""
-        if listener.late or (listener.queued and listener.abandoned.done()):
-            return SessionBusy(listener.late_message if listener.late else LEFT)
+        if listener.dropped is not None:
+            return listener.dropped
         if not self.stopping.is_set():
             return ShellSessionError("the request was cancelled")
-        if listener.queued:
-            return DaemonUnavailable("the daemon is ending, and this request was still queued: it was not run")
+        if listener.waits_for:
+            return DaemonUnavailable(_NOT_RUN)
         return OutcomeUnknown("the daemon ended while it ran this request: check what the command has done")
 
     def _limit_absence(self, listener: Listener) -> None:
@@ -267,7 +267,7 @@ class Server:
         """If the client has not come back, end its request if that is queued or only watches. A command runs on."""
         if listener.connection is lost and self._served.get(listener.request) is listener:
             listener.abandon()  # whatever only watches returns then
-            listener.drop_if_queued()
+            listener.drop(SessionBusy(LEFT))
 
     async def cancel(self, request: str) -> Listener | None:
         """End a request that is being served. Returns its listener, or None if it is not served (any more)."""
@@ -327,7 +327,7 @@ class Server:
         """Ask the daemon to end; ``finish`` and ``part`` do it. Queued requests are refused."""
         self.stopping.set()
         for listener in self._served.values():
-            listener.drop_if_queued()
+            listener.drop(DaemonUnavailable(_NOT_RUN))
 
     async def finish(self, patience: float) -> None:
         """Give running commands this many seconds to end by themselves, then end every session."""

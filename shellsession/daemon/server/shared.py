@@ -28,7 +28,6 @@ from ...errors import (
     CLOSED,
     ENDED,
     HELD,
-    LATE,
     NOT_YOURS,
     AlreadyOpen,
     InvalidRequest,
@@ -297,7 +296,7 @@ class SharedSession:
 
     def notify_queued(self, listener: Listener) -> None:
         """If the request is still queued, tell its client which command runs, and for how long."""
-        if listener.queued:
+        if listener.waits_for:
             call = self.engine.current
             seconds = None if call is None else time.monotonic() - call.started
             event = {"id": listener.request, "event": "waits", "held": self.session.attached, "seconds": seconds}
@@ -580,7 +579,7 @@ class Hold:
         A request to hold the session always waits; it is never refused. A request about a command means the one that
         ran when the request came: if that has ended meanwhile, this raises NotRunning, whatever runs then.
         """
-        listener.queued, listener.late_message = True, HELD
+        listener.wait_for(HELD)
         meant = self._engine.current
         while self._holder not in (None, request.holder):
             if self._refuses and not isinstance(request, requests.Hold):
@@ -590,7 +589,7 @@ class Hold:
             raise SessionClosed(CLOSED)
         if isinstance(request, requests.OfCommand) and self._engine.current is not meant:
             raise NotRunning(ENDED)
-        listener.queued, listener.late_message = False, LATE
+        listener.proceed()
 
     def take(self, holder: str, refuse: bool, connection: Connection) -> None:
         """Give one client exclusive use, until that connection ends."""

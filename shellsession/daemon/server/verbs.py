@@ -117,12 +117,12 @@ async def _start(shared: SharedSession, _: Incoming) -> None:
 
 async def _run(shared: SharedSession, incoming: Incoming) -> Answer:
     listener = incoming.listener
-    listener.queued = True
+    listener.wait_for()
     while True:
         async with shared.turn:
             await shared.until_unattended()
             if not (listener.connection.is_gone or listener.connection.congested):
-                listener.queued = False
+                listener.proceed()
                 return await _run_now(shared, incoming)
         # A client that is gone may have given up, and sent the command anew: it must not run twice. And while a client
         # does not read its answers, no more of them may pile up here.
@@ -154,7 +154,7 @@ async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
             raise
         except asyncio.CancelledError:
             if (end := shared.session._came_of(command)) is not None:
-                incoming.listener.delivery = shared.settle_cancelled(delivery, end)
+                incoming.listener.cancelled_with(shared.settle_cancelled(delivery, end))
                 shared.first_result(delivery, command, end, fanout)
             elif fanout.is_shown:
                 shared.not_begun()
@@ -235,7 +235,7 @@ def _note_cancelled(shared: SharedSession, incoming: Incoming, delivery: Deliver
     """Note the end of a command that ended because the verb that waited for it was cancelled."""
     if delivery is shared.deliveries.last and (result := shared.session._came_of()) is not None:
         shared.next_result(delivery, result)
-        incoming.listener.delivery = shared.settle_cancelled(delivery, result)
+        incoming.listener.cancelled_with(shared.settle_cancelled(delivery, result))
 
 
 async def _type(shared: SharedSession, incoming: Incoming) -> None:
@@ -244,9 +244,9 @@ async def _type(shared: SharedSession, incoming: Incoming) -> None:
 
 async def _type_text(shared: SharedSession, incoming: Incoming, until: float | None) -> None:
     keys = check_keys(getattr(incoming.request, "keys", []))
-    incoming.listener.queued = True
+    incoming.listener.wait_for()
     await shared.until_handed_back(until)
-    incoming.listener.queued = False
+    incoming.listener.proceed()
     shared.deliveries.check(incoming.request.command)
     with shared.attending():
         await shared.type(shared.engine.typed(incoming.part, keys), until)
@@ -254,10 +254,10 @@ async def _type_text(shared: SharedSession, incoming: Incoming, until: float | N
 
 async def _glimpse(shared: SharedSession, incoming: Incoming) -> Answer:
     until = _deadline(shared, incoming)
-    incoming.listener.queued = True
+    incoming.listener.wait_for()
     if not await shared.until_unattended(until):
         return Answer({"value": False}, (b"",))
-    incoming.listener.queued = False
+    incoming.listener.proceed()
     shared.deliveries.check(incoming.request.command)
     with shared.attending(), observing(shared.engine, incoming.listener):
         delivery = shared.deliveries.last

@@ -10,7 +10,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...errors import FORKED, IS_CLOSED, NotRunning, SessionClosed, ShellUnavailable
 from ...models import Result, State
@@ -34,6 +34,20 @@ if TYPE_CHECKING:
 _CALLBACK_PATIENCE: Final = 1.0
 
 
+class Host(NamedTuple):
+    """What the session gives its engine: by default that of threads.
+
+    ``reader``: reads what comes while no verb runs. ``forget_fd``: called before a descriptor gets another reader.
+    ``exit_code_of``: asks bash, if the session is idle; see ``Engine.exit_code``.
+    """
+
+    reader: Reader = DRAINER
+    job_kind: type[SessionJob] = ThreadJob
+    exit_code_of: Callable[[SessionJob], object] = lambda job: None
+    forget_fd: Callable[[int], None] = lambda fd: None
+    on_close: Callable[[], None] = lambda: None
+
+
 class Core:
     """The state of one session, which all modules of its verbs share."""
 
@@ -50,9 +64,6 @@ class Core:
         self.unread = b""  # input that was typed for the last command, and that it did not read
         self.jobs: list[SessionJob] = []
         self.jobs_made = 0
-        self.job_kind: type[SessionJob] = ThreadJob
-        # Asks bash, if the session is idle; see ``Engine.exit_code``.
-        self.exit_code_of: Callable[[SessionJob], object] = lambda job: None
         self.observers = Observers()
         self.tells_unread = True  # a result says if nobody has read the one before; a daemon tells that its clients
         self.closed = False
@@ -60,9 +71,7 @@ class Core:
         self.kill_reason = ""  # why another thread ends the shell under a running command; "" if none does
         self.terminal_job: SessionJob | None = None  # the job that gets the terminal's output now
         self.size = options.size
-        self.reader: Reader = DRAINER
-        self.forget_fd: Callable[[int], None] = lambda fd: None  # before a descriptor gets another reader
-        self.on_close: Callable[[], None] = lambda: None
+        self.host = Host()
         self.callback_tasks: set[object] = set()  # tasks in an awaited callback of a running command
         self.unattended_reader: UnattendedReader | None = None  # between two verbs, of a command that was handed back
         self.attended: Call | None = None  # the command that the current verb waits on
@@ -158,8 +167,8 @@ class Core:
             return
         if call is not None and shell is not None and call.pieces is None:
             for _, stream in call.streams:
-                self.forget_fd(stream.fd)
-            self.unattended_reader = reader = UnattendedReader(call, shell.terminal, self.reader)
+                self.host.forget_fd(stream.fd)
+            self.unattended_reader = reader = UnattendedReader(call, shell.terminal, self.host.reader)
             # Stored first: if Ctrl-C came in between, an unknown reader would read the output of the next command.
             reader.read_on()
 

@@ -47,8 +47,8 @@ def _lend_terminal(engine: Core, shell: Shell, call: Call) -> None:
     """
     for job in reversed(engine.jobs):
         if job.alive():
-            engine.forget_fd(shell.terminal.fd)
-            job.borrow("terminal", shell.terminal, call.fresh_capture(), engine.reader)
+            engine.host.forget_fd(shell.terminal.fd)
+            job.borrow("terminal", shell.terminal, call.fresh_capture(), engine.host.reader)
             engine.terminal_job = job
             return
 
@@ -58,7 +58,7 @@ def _make_job(engine: Core, shell: Shell, call: Call, pids: list[int], held: lis
     tag = 0 if tags.is_shared else tags.latest
     engine.jobs_made += 1
     text, before = call.request.command.decode("utf-8", "replace"), (call.stdout.peek(), call.stderr.peek())
-    job = engine.job_kind(text, pids, tag, family, engine.jobs_made, engine.exit_code_of, before)
+    job = engine.host.job_kind(text, pids, tag, family, engine.jobs_made, engine.host.exit_code_of, before)
     engine.jobs.append(job)
     tags.renew(family.descendants())
     for one in engine.jobs:
@@ -67,8 +67,8 @@ def _make_job(engine: Core, shell: Shell, call: Call, pids: list[int], held: lis
     with signals_deferred():  # a stream must belong to the shell or the job, or it is never closed
         for name, stream in held:
             if shell.streams.detach(stream):
-                engine.forget_fd(stream.fd)
-                job.adopt(name, stream, call.fresh_capture(), engine.reader)
+                engine.host.forget_fd(stream.fd)
+                job.adopt(name, stream, call.fresh_capture(), engine.host.reader)
     engine.jobs = remembered(engine.jobs)
 
 

@@ -333,6 +333,6 @@ def _give_back(engine: Core, shell: Shell) -> None:
     engine.terminal_job = None
     with signals_deferred(), ExitStack() as steps:  # runs each callback, even if another fails; the last one first
         steps.callback(shell.close)
-        steps.callback(engine.on_close)
+        steps.callback(engine.host.on_close)
         for job in engine.jobs:
             steps.callback(job.close)

@@ -104,7 +104,7 @@ def _prepare(engine: Core, shell: Shell, request: Request) -> Typed:
     """Make the files and streams that bash opens for the command, and return how to type it."""
     terminal, nonce = request.stdin is TTY, fresh_nonce()
     for stream in shell.streams.misplaced():
-        engine.forget_fd(stream.fd)
+        engine.host.forget_fd(stream.fd)
         shell.streams.detach(stream)
         stream.close()
     out = shell.terminal if terminal else shell.streams.get("tty" if request.tty else "out")
@@ -210,7 +210,7 @@ def must_retype(engine: Core, call: Call) -> Steps[bool]:
         engine.learn(spelling=(engine.known.spelling + 1) % SPELLING_COUNT)
     elif not call.begun and _is_something_gone(shell, call):  # our files were removed since we last checked
         for stream in shell.streams:
-            engine.forget_fd(stream.fd)
+            engine.host.forget_fd(stream.fd)
         shell.streams.drop()
     else:
         return False
