@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from .errors import InvalidRequest
 from .patterns import Pattern, as_data, compiled, from_data
-from .search import SearchTooSlow, limited
+from .search import Breaker, SearchTooSlow, limited
 
 # The value of the option: False, True for the built-in set, or patterns to use besides that set.
 Redact = bool | Sequence[Pattern]
@@ -64,21 +64,20 @@ def masker(redact: Redact) -> Callable[[str], str] | None:
 
 @lru_cache(maxsize=16)
 def _masker(patterns: tuple[re.Pattern[str], ...]) -> Callable[[str], str]:
-    were_slow = False
+    breaker = Breaker()
 
     def mask(text: str) -> str:
-        nonlocal were_slow
         text = _shapes().sub(_masked, text)
         if not patterns:
             return text
-        if not were_slow:  # many texts may follow, each of which would delay others
+        if not breaker.is_open:  # many texts may follow, each of which would delay others
             try:
                 with limited():
                     for pattern in patterns:
                         text = pattern.sub(MASK, text)
                 return text
             except SearchTooSlow:
-                were_slow = True
+                breaker.open()
         return WITHHELD
 
     return mask

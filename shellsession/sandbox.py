@@ -31,6 +31,8 @@ SCRATCH: Final = "scratch"
 _CLEAN_ENV: Final = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_*", "TERM", "TZ", "TMPDIR")
 # Bubblewrap mounts these afresh: nothing of the host is visible there that could be bound or hidden.
 _FRESH_MOUNTS: Final = ("/dev", "/proc")
+# What the host has there is not visible either, but paths in them can be bound.
+_EMPTY: Final = (*_FRESH_MOUNTS, "/run", "/tmp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,12 @@ class Sandbox:
     def paths(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The paths of ``write`` and of ``hide``, as the caller named them."""
         return tuple(map(str, self.write)), tuple(map(str, self.hide))
+
+    def shows(self, path: str) -> bool:
+        """Is what the host has at this absolute path visible inside?"""
+        write, hide = self.paths
+        mount = max((one for one in ("/", *_EMPTY, *write, *hide) if is_within(path, one)), key=len, default="")
+        return mount == "/" or mount in write
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """The variables of the host's environment that bash gets."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import repeat
@@ -20,6 +21,8 @@ _MOST: Final = 0.2
 _SHORT: Final = 1 << 13
 # In a longer text we match at each place ourselves, and check after about this many characters.
 _CHECK_AFTER: Final = 1 << 25
+# Seconds until patterns that were too slow are tried again.
+_RETRY_AFTER: Final = 1.0
 # How an error goes on.
 TOO_SLOW: Final = "takes too long: simplify the pattern"
 _limited = _inside = False
@@ -27,6 +30,20 @@ _limited = _inside = False
 
 class SearchTooSlow(Exception):
     """The searches took too long. Raised only where their time is limited."""
+
+
+class Breaker:
+    """Open for a second after ``open``: what was too slow is not tried again at once."""
+
+    def __init__(self) -> None:
+        self._until = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        return time.monotonic() < self._until
+
+    def open(self) -> None:
+        self._until = time.monotonic() + _RETRY_AFTER
 
 
 def limit_searches() -> None:

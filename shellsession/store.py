@@ -1,16 +1,18 @@
-"""What outlives a process: the records of the daemon's agents, in one private SQLite database of this user and machine.
+"""What outlives a process: the records of one daemon's agents, in a private SQLite database.
 
 A record says where an agent's bash was, and what ran in it, so that a session after the end of the daemon starts there
 and can say what is lost. ``close``, ``kill`` and ``restart`` delete it; the end of the daemon, an idle hour and a
 reboot do not. A change is with the kernel when ``put`` returns, so the end of the process loses none. The disk has it
 later, at the next checkpoint, which another thread makes.
 
-The database is opened only below a directory that nobody else can change. Where that cannot be had, or the file is of a
-newer version, records last as long as the process, and ``fault`` says why. Every sandbox hides the directory.
+Each daemon has its own database, named after its machine and its socket, and keeps it locked. The database is opened
+only below a directory that nobody else can change. Where it cannot be had or written, records last as long as the
+process, and ``fault`` says why. Every sandbox hides the directory.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import threading
@@ -18,6 +20,7 @@ import time
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .engine.io.directories import make_missing, make_private, state_directory
@@ -29,17 +32,16 @@ if TYPE_CHECKING:
 _VERSION: Final = 1
 _TABLES: Final = """
     CREATE TABLE IF NOT EXISTS agents (
-        place TEXT NOT NULL, agent BLOB NOT NULL, cwd BLOB NOT NULL, running TEXT NOT NULL, expired INTEGER NOT NULL,
-        rules TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (place, agent)
+        agent BLOB PRIMARY KEY, cwd BLOB NOT NULL, running TEXT NOT NULL, expired INTEGER NOT NULL, rules TEXT NOT NULL,
+        at REAL NOT NULL
     ) WITHOUT ROWID
 """
-_DELETE: Final = "DELETE FROM agents WHERE place = ? AND agent = ?"
-_PUT: Final = "INSERT OR REPLACE INTO agents VALUES (?, ?, ?, ?, ?, ?, ?)"
+_READ: Final = "SELECT agent, cwd, running, expired, rules FROM agents WHERE at >= ? ORDER BY at DESC LIMIT ?"
+_DELETE: Final = "DELETE FROM agents WHERE agent = ?"
+_PUT: Final = "INSERT OR REPLACE INTO agents VALUES (?, ?, ?, ?, ?, ?)"
 # How many agents of one daemon are remembered, and for how many seconds after their last change.
 _RECORDS_MAX: Final = 10_000
 _LIFETIME: Final = 90 * 86400.0
-# Seconds to wait for another daemon that writes, which takes 50 us: if it is stopped then, ours must go on.
-_PATIENCE: Final = 0.25
 # After this many writes the log (WAL) is copied into the database, and that is synced.
 _CHECKPOINT_EVERY: Final = 200
 
@@ -61,18 +63,26 @@ class Record(NamedTuple):
 class Store:
     """The records of one daemon's agents.
 
-    ``place``: the daemon's socket; "" for the usual one. ``path``: the database, by default that of this machine in
-    ``state_directory``; "" keeps all in memory. ``fault``: why records do not outlive the process; "" if they do.
+    ``path``: the database; "" keeps all in memory. ``fault``: why records do not outlive the process; "" if they do.
+    ``unreadable``: why there are records that could not be read; "" if there are none. They may have rules, so no
+    session must be opened without them.
     """
 
-    def __init__(self, place: str = "", path: str | None = None) -> None:
-        self.place, self.path, self.fault = place, usual_path() if path is None else path, ""
+    def __init__(self, path: str = "") -> None:
+        self.path, self.unreadable = path, ""
+        self._fault = self._lost = ""  # of the last write, and for good
         self._records: dict[str, Record] = {}  # the one that was changed longest ago first
         self._changed: set[str] = set()  # agents whose records are not written yet
         self._writes = 0
         self._database: sqlite3.Connection | None = None
-        if self.path:
+        self._lock = -1  # a descriptor of the database, locked by flock(2)
+        if path:
+            _remove_old(path)
             self._open()
+
+    @property
+    def fault(self) -> str:
+        return "; ".join(filter(None, (self._lost, self._fault)))
 
     def get(self, agent: str) -> Record | None:
         """The agent's record, if it has one."""
@@ -80,9 +90,9 @@ class Store:
 
     def put(self, agent: str, record: Record) -> None:
         """Keep a record of the agent."""
-        if self._records.get(agent) == record:
+        if self._records.pop(agent, None) == record:
+            self._records[agent] = record  # the youngest now
             return
-        self._records.pop(agent, None)
         self._records[agent] = record
         self._changed.add(agent)
         if len(self._records) > _RECORDS_MAX:
@@ -116,61 +126,80 @@ class Store:
         if self._database is not None:
             self._database.close()
             self._database = None
+        if self._lock >= 0:  # last: to close any descriptor of the file drops SQLite's own locks
+            os.close(self._lock)
+            self._lock = -1
 
     def _write(self) -> None:
         """Write what has changed. After a fault, the next change tries again."""
-        if (database := self._database) is None:
+        if self._database is None:
             return
         import sqlite3
 
-        now, records = time.time(), [(agent, self._records.get(agent)) for agent in self._changed]
-        rows = [
-            (self.place, _bytes(agent), os.fsencode(one.cwd), one.running, one.expired, one.rules, now)
-            for agent, one in records
-            if one is not None
-        ]
         try:
-            with database:
-                database.executemany(_DELETE, [(self.place, _bytes(agent)) for agent, one in records if one is None])
+            if not self._is_in_place():  # somebody has removed it
+                self.close()
+                self._changed |= self._records.keys()
+                self._make()
+            with self._database as database:
+                changed = [(agent, self._records.get(agent)) for agent in self._changed]
+                database.executemany(_DELETE, [(_bytes(agent),) for agent, one in changed if one is None])
+                rows = ((_bytes(agent), *_row(one)) for agent, one in changed if one is not None)
                 database.executemany(_PUT, rows)
-        except sqlite3.Error as error:  # a full disk, for example
-            self._fail(f"the last records could not be written: {error}")
+        except (OSError, sqlite3.Error) as error:  # a full disk, for example
+            self._fault = self._told(f"the last records could not be written: {error}")
             return
         self._changed.clear()
-        self.fault = ""
+        self._fault = ""
         self._writes += 1
         if self._writes % _CHECKPOINT_EVERY == 0:
             threading.Thread(target=_checkpoint, args=(self.path,), name="shellsession-store", daemon=True).start()
 
+    def _is_in_place(self) -> bool:
+        with suppress(OSError):
+            return os.path.samestat(os.stat(self.path), os.fstat(self._lock))
+        return False
+
     def _open(self) -> None:
-        """Open the database and read our records. A damaged one is moved aside."""
+        """Open the database and read the records. A damaged one is moved aside."""
         try:
             import sqlite3  # 3 ms, and some builds of Python lack it
         except ImportError as error:
-            self._fail(f"nothing is recorded: {error}")
+            self._lost = self._told(f"nothing is recorded: {error}")
             return
         try:
             try:
-                self._read()
+                self._make()
+            except sqlite3.OperationalError:  # full, for example: not damaged
+                raise
             except sqlite3.DatabaseError as error:
-                if isinstance(error, sqlite3.OperationalError):  # busy, full, not readable: not damaged
-                    raise
-                self._set_aside()
-                self._read()
-                self._fail(f"it was damaged ({error}), and is now {self.path}.damaged: earlier records are lost")
+                self.close()
+                for name in _files(self.path)[1:]:
+                    with suppress(FileNotFoundError):
+                        os.unlink(name)
+                os.replace(self.path, f"{self.path}.damaged")
+                self._make()
+                self._lost = self._told(
+                    f"it was damaged ({error}), and is now {self.path}.damaged: its records are lost"
+                )
+        except BlockingIOError:
+            self.close()
+            self._lost = self._told("nothing is recorded: another daemon with the same name has it open")
         except (OSError, sqlite3.Error) as error:
-            self._database = None
-            self._fail(f"nothing is recorded: {error}")
+            self.close()
+            self._lost = self._told(f"nothing is recorded: {error}")
+            self._read_only(str(error))
 
-    def _read(self) -> None:
+    def _make(self) -> None:
+        """Make the database if it is missing, lock it, and read its records if none are known yet."""
         import sqlite3
 
-        prepare(self.path)
-        database = sqlite3.connect(self.path, _PATIENCE, check_same_thread=False)
+        self._lock = _prepare(self.path)
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._database = database = sqlite3.connect(self.path, 0.0, check_same_thread=False)
         try:
-            (version,) = database.execute("PRAGMA user_version").fetchone()
-            if version > _VERSION:
-                raise OSError(f"it was made by a newer version of shellsession (tables {version}, not {_VERSION})")
+            if _has_tables(database) and not self._records:  # first: a full disk can be read
+                self._records = _read(database)
             # A commit appends to the log, and waits for no disk.
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = NORMAL")
@@ -180,68 +209,127 @@ class Store:
                 database.execute(f"PRAGMA user_version = {_VERSION}")
                 database.execute("DELETE FROM agents WHERE at < ?", (time.time() - _LIFETIME,))
             database.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # after a killed process
-            rows = database.execute(
-                "SELECT agent, cwd, running, expired, rules FROM agents WHERE place = ? ORDER BY at DESC LIMIT ?",
-                (self.place, _RECORDS_MAX),
-            ).fetchall()
-            self._records = {
-                agent.decode("utf-8", "surrogatepass"): Record(os.fsdecode(cwd), running, bool(expired), rules)
-                for agent, cwd, running, expired, rules in rows[::-1]
-            }
         except BaseException:
             database.close()
+            self._database = None
             raise
-        self._database = database
 
-    def _set_aside(self) -> None:
-        for name in _files(self.path)[1:]:
-            with suppress(FileNotFoundError):
-                os.unlink(name)
-        os.replace(self.path, f"{self.path}.damaged")
+    def _read_only(self, why: str) -> None:
+        """Read the records of a database that cannot be written. If it cannot be read either, note that."""
+        import sqlite3
 
-    def _fail(self, why: str) -> None:
-        if why != self.fault:  # once: a full disk would be logged with every command
+        if self._records or not os.path.lexists(self.path):
+            return
+        try:
+            _check(os.lstat(self.path), self.path)
+            address = f"{Path(self.path).as_uri()}?mode=ro" + "&immutable=1" * (not os.path.exists(f"{self.path}-wal"))
+            with closing(sqlite3.connect(address, uri=True)) as database:
+                if _has_tables(database):
+                    self._records = _read(database)
+        except PermissionError:  # not ours: it never had a record
+            pass
+        except (OSError, sqlite3.Error) as error:
+            self.unreadable = f"{self.path} cannot be read ({why}; {error})"
+
+    def _told(self, why: str) -> str:
+        if why not in (self._fault, self._lost):  # once: a full disk would be logged with every command
             import logging
 
             logging.getLogger("shellsession").warning("state %s: %s", self.path, why)
-        self.fault = why
+        return why
+
+
+def _has_tables(database: sqlite3.Connection) -> bool:
+    """Has somebody made the tables? Raises OSError if that was a newer version."""
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    if version > _VERSION:
+        raise OSError(f"it was made by a newer version of shellsession (tables {version}, not {_VERSION})")
+    return bool(version)
+
+
+def _read(database: sqlite3.Connection) -> dict[str, Record]:
+    rows = database.execute(_READ, (time.time() - _LIFETIME, _RECORDS_MAX)).fetchall()
+    return {
+        agent.decode("utf-8", "surrogatepass"): Record(os.fsdecode(cwd), running, bool(expired), rules)
+        for agent, cwd, running, expired, rules in rows[::-1]
+    }
+
+
+def _bytes(agent: str) -> bytes:
+    return agent.encode("utf-8", "surrogatepass")  # a name may be any text; SQLite's text may not
+
+
+def _row(record: Record) -> tuple[object, ...]:
+    return os.fsencode(record.cwd), record.running, record.expired, record.rules, time.time()
+
+
+def forget_recorded(place: str, agent: str | None) -> int:
+    """Delete the record of an agent, or (None) of all, of a daemon that does not run. Returns how many had one.
+
+    Raises OSError.
+    """
+    if not os.path.lexists(path := path_for(place)):
+        return 0
+    store = Store(path)
+    try:
+        if store.fault:
+            raise OSError(f"state {path}: {store.fault}")
+        return sum(store.forget(one) for one in store.agents() if agent in (None, one))
+    finally:
+        store.close()
 
 
 def _checkpoint(path: str) -> None:
     """Copy the log into the database, and sync that. Others may write meanwhile."""
     import sqlite3
 
-    with suppress(sqlite3.Error), closing(sqlite3.connect(path, _PATIENCE)) as database:
+    with suppress(sqlite3.Error), closing(sqlite3.connect(path, 0.0)) as database:
         database.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
 
-def usual_path() -> str:
-    """The database of this machine: a home directory may be shared by several, and their agents are others."""
+def path_for(place: str) -> str:
+    """The database of the daemon at that place, a path. A home directory may be shared by several machines."""
     machine = os.fsencode(os.uname().nodename)
     with suppress(OSError), open("/etc/machine-id", "rb") as file:
         machine = file.read().strip() or machine
-    return os.path.join(state_directory(), f"state-{sha256(machine).hexdigest()[:8]}.db")
+    name = sha256(b"%b\0%b" % (machine, os.fsencode(place))).hexdigest()[:12]
+    return os.path.join(state_directory(), f"state-{name}.db")
 
 
-def prepare(path: str) -> None:
-    """Make the private directory and the file of a database, or check that they are ours alone. Raises OSError."""
+def _remove_old(path: str) -> None:
+    """Remove the databases of other daemons that nobody has changed for longer than a record lasts."""
+    with suppress(OSError), os.scandir(os.path.dirname(path)) as entries:
+        for entry in entries:
+            if entry.name.startswith("state-") and ".db" in entry.name and entry.path != path:
+                with suppress(OSError):
+                    if entry.stat(follow_symlinks=False).st_mtime < time.time() - _LIFETIME:
+                        os.unlink(entry.path)
+
+
+def _prepare(path: str) -> int:
+    """Make the private directory and the file of a database, or check that they are ours alone; open it.
+
+    Raises OSError.
+    """
     directory = os.path.dirname(path)
     make_missing(directory)
     make_private(os.path.realpath(directory))
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     descriptor = os.open(path, flags, 0o600)
     try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_nlink != 1:
-            raise PermissionError(f"{path} is not a file of this user alone")
+        _check(found := os.fstat(descriptor), path)
         if stat.S_IMODE(found.st_mode) != 0o600:
             os.fchmod(descriptor, 0o600)
-    finally:
+    except BaseException:
         os.close(descriptor)
+        raise
+    return descriptor
 
 
-def _bytes(agent: str) -> bytes:
-    return agent.encode("utf-8", "surrogatepass")  # a name may be any text; SQLite's text may not
+def _check(found: os.stat_result, path: str) -> None:
+    """Raise PermissionError unless it is a file of this user, with one name."""
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_nlink != 1:
+        raise PermissionError(f"{path} is not a file of this user alone")
 
 
 def _files(path: str) -> tuple[str, ...]:

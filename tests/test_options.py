@@ -175,7 +175,7 @@ def test_each_place_has_each_option_of_a_session() -> None:
         asked = request_of({"verb": "open", **opening(**given)})
         assert isinstance(asked, requests.Open)
         async with AsyncAgents() as agents:
-            sessions = Sessions(agents, Journal(None), Store(path=""))
+            sessions = Sessions(agents, Journal(None), Store())
             sessions.open(asked)
             return sessions.of("a").engine.options
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from shellsession import store
-from shellsession.store import Record, Store
+from shellsession.store import Record, Store, path_for
 
 PATHS = st.binary(max_size=20).map(os.fsdecode)
 TEXTS = st.text(max_size=20)
@@ -24,16 +25,15 @@ def test_records_of_any_text_are_found_again(tmp_path: Path) -> None:
     @given(st.dictionaries(st.text(min_size=1, max_size=10), RECORDS, max_size=8), st.data())
     def check(records: dict[str, Record], data: st.DataObject) -> None:
         path = str(tmp_path / os.urandom(4).hex() / "state.db")
-        ours, other = Store("here", path), Store("there", path)
+        ours = Store(path)
         for agent, record in records.items():
+            ours.put(agent, Record("/other"))
             ours.put(agent, record)
-            other.put(agent, Record("/other"))
         for agent in data.draw(st.sets(st.sampled_from(sorted(records)))) if records else ():
             assert ours.forget(agent)
             del records[agent]
         ours.close()
-        other.close()
-        again = Store("here", path)
+        again = Store(path)
         assert (again.agents(), again.fault) == (records, "")
         again.close()
 
@@ -45,14 +45,14 @@ def test_records_of_a_killed_process_are_there(tmp_path: Path) -> None:
     program = f"""
 import os, signal, time
 from shellsession.store import Record, Store
-store = Store("", {path!r})
+store = Store({path!r})
 for number in range(1000):
     store.put(f"a{{number % 7}}", Record(f"/{{number}}"))
 os.kill(os.getpid(), signal.SIGKILL)
 """
     done = subprocess.run([sys.executable, "-c", program], check=False)
     assert done.returncode == -signal.SIGKILL
-    again = Store("", path)
+    again = Store(path)
     assert again.agents() == {f"a{number % 7}": Record(f"/{number}") for number in range(993, 1000)}
     again.close()
 
@@ -60,12 +60,13 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_damaged_database_is_set_aside_and_told(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     path.write_bytes(b"not a database" * 1000)
-    damaged = Store("", str(path))
-    assert "it was damaged" in damaged.fault
+    damaged = Store(str(path))
     damaged.put("a", Record("/"))
+    assert "it was damaged" in damaged.fault, "as long as the process"
+    assert damaged.unreadable == ""
     damaged.close()
     assert (tmp_path / "state.db.damaged").read_bytes() == b"not a database" * 1000
-    again = Store("", str(path))
+    again = Store(str(path))
     assert (again.agents(), again.fault) == ({"a": Record("/")}, "")
     again.close()
 
@@ -76,10 +77,11 @@ def test_newer_database_is_left_as_it_is(tmp_path: Path) -> None:
         database.execute("PRAGMA user_version = 99")
     database.close()
     before = path.read_bytes()
-    newer = Store("", str(path))
+    newer = Store(str(path))
     newer.put("a", Record("/"))
     newer.close()
     assert "made by a newer version" in newer.fault
+    assert "made by a newer version" in newer.unreadable
     assert newer.get("a") == Record("/"), "as long as the process"
     assert path.read_bytes() == before
 
@@ -100,8 +102,9 @@ def test_place_that_others_could_change_is_not_used(tmp_path: Path, what: str) -
             path.hardlink_to(tmp_path / "other")
         else:
             path.mkdir()
-    refused = Store("", str(path))
+    refused = Store(str(path))
     assert refused.fault.startswith("nothing is recorded: ")
+    assert refused.unreadable == ""
     refused.put("a", Record("/"))
     refused.close()
     assert (tmp_path / "other").stat().st_size == 0 if (tmp_path / "other").exists() else True
@@ -110,7 +113,7 @@ def test_place_that_others_could_change_is_not_used(tmp_path: Path, what: str) -
 def test_files_are_private_whatever_the_umask_is(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        made = Store("", str(tmp_path / "new" / "state.db"))
+        made = Store(str(tmp_path / "new" / "state.db"))
         made.put("a", Record("/"))
         modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "new").iterdir()}
         assert set(modes.values()) == {0o600}
@@ -124,22 +127,84 @@ def test_files_are_private_whatever_the_umask_is(tmp_path: Path) -> None:
 def test_records_are_bounded_and_the_oldest_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "_RECORDS_MAX", 3)
     path = str(tmp_path / "state.db")
-    ours = Store("", path)
+    ours = Store(path)
     for agent in "abacd":
         ours.put(agent, Record(f"/{len(ours.agents())}"))
     kept = list(ours.agents())
     ours.close()
-    again = Store("", path)
+    again = Store(path)
     assert (kept, sorted(again.agents())) == (["a", "c", "d"], ["a", "c", "d"])
     again.close()
 
 
 def test_records_expire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(tmp_path / "state.db")
-    ours = Store("", path)
+    ours = Store(path)
     ours.put("a", Record("/"))
     ours.close()
     monkeypatch.setattr(store, "_LIFETIME", -1.0)
-    again = Store("", path)
+    again = Store(path)
     assert again.agents() == {}
     again.close()
+
+
+def test_records_of_a_disk_without_room_are_read(tmp_path: Path) -> None:
+    """And of one that is read-only: rules must not be lost because nothing can be written."""
+    path = tmp_path / "state.db"
+    ours = Store(str(path))
+    ours.put("a", Record("/", rules="{}"))
+    ours.close()
+    program = f"""
+from shellsession.store import Store
+store = Store({str(path)!r})
+print(store.get("a"), repr(store.unreadable), "nothing is recorded" in store.fault)
+"""
+    mount = f"mount --bind {tmp_path} {tmp_path} && mount -o remount,bind,ro {tmp_path}"
+    words = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", f'{mount} && exec "$@"', "sh"]
+    done = subprocess.run([*words, sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    if "unshare" in done.stderr or "mount:" in done.stderr:
+        pytest.skip("no mount can be made here")
+    assert done.stdout == f"{Record('/', rules='{}')} '' True\n"
+
+
+def test_database_that_another_process_has_open_is_left_alone(tmp_path: Path) -> None:
+    path = str(tmp_path / "state.db")
+    first, second = Store(path), Store(path)
+    assert "another daemon" in second.fault
+    assert second.unreadable == ""
+    second.put("a", Record("/second"))
+    first.put("a", Record("/first"))
+    second.close()
+    first.close()
+    again = Store(path)
+    assert again.agents() == {"a": Record("/first")}
+    again.close()
+
+
+def test_database_that_was_removed_is_made_again(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "state.db"
+    ours = Store(str(path))
+    ours.put("a", Record("/a"))
+    shutil.rmtree(path.parent)
+    ours.put("b", Record("/b"))
+    assert ours.fault == ""
+    ours.close()
+    again = Store(str(path))
+    assert again.agents() == {"a": Record("/a"), "b": Record("/b")}
+    again.close()
+
+
+def test_old_databases_of_others_are_removed(tmp_path: Path) -> None:
+    old, young = tmp_path / "state-0123456789ab.db", tmp_path / "state-123456789abc.db"
+    for path in (old, young):
+        path.touch()
+    os.utime(old, (0, 0))
+    Store(str(tmp_path / "state-23456789abcd.db")).close()
+    assert (old.exists(), young.exists()) == (False, True)
+
+
+def test_each_daemon_of_a_user_has_its_own_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len({path_for("/run/1"), path_for("/run/2"), path_for("/run/1")}) == 2
+    with monkeypatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", "/elsewhere")
+        assert path_for("/run/1").startswith("/elsewhere/shellsession/state-")

@@ -8,12 +8,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from commands import cli
-from daemons import Daemon, running
+from daemons import Daemon, Raw, running
 from sandboxes import needs_bwrap
 from system import wait_until
 
@@ -240,3 +241,73 @@ def test_running_command_is_unknown_to_its_client(tmp_path: Path) -> None:
         end(daemon)
         with pytest.raises((OutcomeUnknown, DaemonUnavailable)):
             session.wait(5)
+
+
+def test_session_that_is_opened_while_the_last_one_is_being_closed_keeps_its_record(tmp_path: Path) -> None:
+    policy = Policy(deny_commands=["ls"])
+    with running(tmp_path) as daemon:
+        with connect("a", daemon.socket, False, shutdown=["sleep 1"]) as first:
+            first.run("true")
+            closing = threading.Thread(target=first.close)
+            closing.start()
+            wait_until(lambda: "a" not in [one["agent"] for one in admin.agents(daemon.socket)], "its end")
+            with connect("a", daemon.socket, False, policy=policy) as second:
+                assert second.run("cd /usr").reason == "", "nothing was lost: it was closed"
+            closing.join()
+        end(daemon)
+    with running(tmp_path) as daemon, connect("a", daemon.socket, False) as session:
+        assert session.policy == policy
+        assert session.run("true").reason == f"{LOST}; it starts in /usr"
+
+
+@pytest.mark.parametrize("texts", [["sleep 99"], ["cd /usr/lib", "exit 3", "sleep 99"]])
+def test_directory_of_the_record_is_where_the_last_bash_was(tmp_path: Path, texts: list[str]) -> None:
+    with running(tmp_path) as daemon:
+        with connect("a", daemon.socket, False) as session:
+            session.run("cd /usr/lib")
+        end(daemon)
+    with running(tmp_path) as daemon:
+        with connect("a", daemon.socket, False, cwd="/srv") as session:
+            for text in texts:
+                session.run(text, timeout=0.5, on_timeout="yield")
+            wait_until(lambda: "sleep 99" in [line["command"] for line in daemon.lines("a")], "its beginning")
+        end(daemon)
+    with running(tmp_path) as daemon, connect("a", daemon.socket, False) as session:
+        assert session.run("pwd").stdout == "/srv\n"
+
+
+def test_person_at_the_session_does_not_take_the_notice_of_the_agent(tmp_path: Path) -> None:
+    with running(tmp_path) as daemon:
+        with connect("a", daemon.socket, False) as session:
+            session.run("cd /usr")
+        end(daemon)
+    with running(tmp_path) as daemon, connect("a", daemon.socket, False) as session:
+        with Raw(daemon.socket) as person:
+            person.ask("hold", agent="a", holder="me")
+            answer = person.ask("run", b"true", agent="a", holder="me")
+            assert answer.header["result"].get("reason", "") == ""
+        assert session.run("true").reason.startswith(LOST)
+
+
+@needs_bwrap
+def test_sandboxed_agent_starts_elsewhere_if_its_directory_was_its_own(tmp_path: Path) -> None:
+    inside = f"/tmp/{tmp_path.name}"
+    os.makedirs(inside, exist_ok=True)
+    with running(tmp_path) as daemon:
+        with connect("a", daemon.socket, False, cwd="/usr", sandbox=Sandbox()) as session:
+            session.run(f"mkdir {inside}; cd {inside}")
+        end(daemon)
+    with running(tmp_path) as daemon, connect("a", daemon.socket, False) as session:
+        result = session.run("pwd")
+        assert result.reason.endswith(f", and the last one was in {inside}")
+    os.rmdir(inside)
+
+
+def test_close_after_the_end_of_the_daemon_forgets_the_agent(tmp_path: Path) -> None:
+    with running(tmp_path) as daemon:
+        session = connect("a", daemon.socket, False)
+        session.run("cd /usr")
+        end(daemon)
+        session.close()
+    with running(tmp_path) as daemon, connect("a", daemon.socket, False) as session:
+        assert session.run("true").reason == ""

@@ -16,7 +16,7 @@ from ...engine.kernel import proc
 from ...errors import DaemonUnavailable, InvalidRequest, ShellSessionError
 from ...redact import Redact, redact_from
 from ...signatures import AnyJob
-from ..protocol.endpoint import PATIENCE, is_usual, reach, socket_path
+from ..protocol.endpoint import PATIENCE, lasting_name, reach, socket_path
 from ..protocol.messages import field, from_part, to_error
 from ..protocol.wire import Message, encode
 from .exchange import Backend
@@ -76,15 +76,12 @@ def forget(agent: str | None, socket: Place = None) -> int:
         if (other := reach(path)) is not None:
             other.close()
             raise
-    from ...store import Store  # slow to import, and rarely needed
+    from ...store import forget_recorded  # slow to import, and rarely needed
 
-    store = Store("" if is_usual(path) else path)
     try:
-        if store.fault:
-            raise DaemonUnavailable(f"state {store.path}: {store.fault}")
-        return sum(store.forget(one) for one in store.agents() if agent in (None, one))
-    finally:
-        store.close()
+        return forget_recorded(lasting_name(path), agent)
+    except OSError as error:
+        raise DaemonUnavailable(str(error)) from error
 
 
 def renew(socket: Place = None, at: float | None = None) -> None:

@@ -12,7 +12,7 @@ import os
 import time
 import weakref
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from contextvars import ContextVar
 from functools import cached_property, partial
 from types import EllipsisType
@@ -62,6 +62,7 @@ from ...options import (
 from ...paging import Piece, Query, Read, page
 from ...redact import Redact, redact_data, redact_from
 from ...signatures import AnyJob, AnySession, Command, RunOptions, Seconds, T, fed
+from ..protocol.endpoint import lasting_name
 from ..protocol.messages import closed_meanwhile, field, from_part, only_part, to_result
 from ..protocol.wire import OUTPUT_MAX, PARTS_MAX, Message
 from .exchange import Backend, Exchange
@@ -663,9 +664,17 @@ class Remote(AnySession[PreparedRun]):
             if (other := self._transport.reach()) is not None:
                 other.close()
                 raise
+            self._forget_recorded()
         finally:
             self._start = start
         self._closed = True
+
+    def _forget_recorded(self) -> None:
+        """Have the next daemon know nothing of the agent: its session ended with the last one, and is closed."""
+        from ...store import forget_recorded  # slow to import, and rarely needed
+
+        with suppress(OSError):
+            forget_recorded(lasting_name(str(self._transport)), self.agent)
 
     # -- expect
 

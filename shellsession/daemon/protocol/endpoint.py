@@ -59,6 +59,14 @@ def is_usual(path: str) -> bool:
         return False
 
 
+def lasting_name(path: str) -> str:
+    """The name of a daemon for what outlives it: its socket's path.
+
+    That of the usual socket has no namespaces, whose ids change when a container is started again.
+    """
+    return os.path.dirname(path) if is_usual(path) else path
+
+
 def _usual() -> str:
     # Short, as the path may not be long. Should two containers have the same name, the greeting tells them apart.
     return os.path.join(_home(), f"socket-{crc32(namespaces().encode()):08x}")

@@ -418,20 +418,47 @@ class Shutdown(Request):
     verb: Literal["shutdown"]
 
 
-def recorded(rules: Rules) -> str:
-    """The rules of an agent for its record; "" for none."""
-    return "" if rules == Rules() else RulesFields.of(rules).model_dump_json(exclude_defaults=True)
+class RecordedRules(RulesFields):
+    """The rules of an agent in its record, which never has the values of ``Policy.secrets``."""
+
+    lacks_secrets: bool = False
 
 
-def rules_recorded(agent: str, rules: str) -> Rules:
-    """The rules of an agent's record. Raises InvalidRequest for those of another version: they must not be dropped."""
+def recorded(agent: str, before: str, named: Rules) -> str:
+    """The rules of an agent for its record: those of ``before``, and in their place those that are named now."""
+    if named == Rules():
+        return before
+    fields: dict[str, Any] = {name: getattr(RulesFields.of(named), name) for name in named.options()}
+    if named.policy is not None:
+        fields["lacks_secrets"] = bool(fields["policy"].get("secrets"))
+        fields["policy"] = {**fields["policy"], "secrets": []}
+    return _recorded(agent, before).model_copy(update=fields).model_dump_json(exclude_defaults=True)
+
+
+def rules_recorded(agent: str, record: str, named: Rules) -> Rules:
+    """The rules of an agent's record.
+
+    Raises InvalidRequest for those of another version, which must not be dropped, and where the record lacks secrets of
+    a policy and no other policy is ``named``.
+    """
+    found = _recorded(agent, record)
+    if found.lacks_secrets and named.policy is None:
+        raise InvalidRequest(
+            f"agent {agent!r} had a policy with secrets=, whose values are not recorded: name the policy again, or drop"
+            " it (`shellsession forget`)"
+        )
+    return found.made()
+
+
+def _recorded(agent: str, record: str) -> RecordedRules:
     try:
-        return RulesFields.model_validate_json(rules).made() if rules else Rules()
+        (found := RecordedRules.model_validate_json(record or "{}")).made()
     except (ValidationError, InvalidRequest):
         raise InvalidRequest(
             f"the rules that agent {agent!r} had under an earlier daemon cannot be read by this version:"
             " `shellsession forget` drops them; name them again then"
         ) from None
+    return found
 
 
 def _kinds(root: type[Request]) -> Iterator[type[Request]]:

@@ -88,7 +88,7 @@ class Server:
         defaults: Mapping[str, Any] | None = None,
         store: Store | None = None,
     ) -> None:
-        self.agents, self._store = agents, store or Store(path="")
+        self.agents, self._store = agents, store or Store()
         self.incarnation = secrets.token_hex(8)
         self._namespaces = namespaces()
         self._secret = secrets.token_bytes(32)

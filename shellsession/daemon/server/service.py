@@ -25,9 +25,9 @@ from ...engine.io.directories import homes
 from ...engine.kernel.proc import FULL, SPARE
 from ...errors import DaemonUnavailable, LimitReached
 from ...search import limit_searches
-from ...store import Store
+from ...store import Store, path_for
 from ..protocol.directory_lock import locked
-from ..protocol.endpoint import confined_marker, is_usual, reach
+from ..protocol.endpoint import confined_marker, lasting_name, reach
 from ..protocol.messages import from_error
 from ..protocol.wire import encode
 from .audit import Audit
@@ -286,7 +286,7 @@ def run(settings: Settings, listening: ListeningSocket) -> None:
     """Serve clients until a signal or a client ends the daemon."""
     raise_descriptors()
     audit = Audit(settings.audit) if settings.audit else None
-    store = Store("" if is_usual(settings.socket) else settings.socket)
+    store = Store(path_for(lasting_name(settings.socket)))
     was_ended = False
     try:
         asyncio.run(_serve(settings, listening, audit, store))

@@ -37,6 +37,7 @@ from ...errors import (
     SessionBusy,
     SessionClosed,
     ShellSessionError,
+    ShellUnavailable,
     StateLost,
 )
 from ...models import TTY, Result, Stream, check_seconds
@@ -115,21 +116,27 @@ class Sessions:
             return False
         for closed in [one for one in self if one.session.closed]:  # they were idle for too long
             self.dismiss(closed)
+        if self._store.unreadable:
+            raise ShellUnavailable(
+                f"no session can be opened, as agents may have rules in {self._store.unreadable}: mend that, or move it"
+                " away, and start the daemon again"
+            )
         named, registry = request.made(), self._agents._registry
         before = self._store.get(request.agent) or Record()
         if not request.create:
             raise StateLost(_loss(before)) if before.cwd else NoSuchAgent(_no_session(request.agent))
-        recorded = requests.rules_recorded(request.agent, before.rules)
         if registry.rules(request.agent) == Rules():  # an earlier daemon may have had the session
-            registry.keep_rules(request.agent, recorded)
+            registry.keep_rules(request.agent, requests.rules_recorded(request.agent, before.rules, named))
         kept = registry.keep_rules(request.agent, named)  # also if the session cannot be opened now
-        if (named_ever := requests.recorded(recorded.next(named))) != before.rules:
-            self._store.put(request.agent, before._replace(rules=named_ever))
+        before = before._replace(rules=requests.recorded(request.agent, before.rules, named))
+        if before != Record():
+            self._store.put(request.agent, before)
         if self._defaults:
             request = request.with_defaults(self._defaults)
-        if before.cwd and not request.cwd_named and os.access(before.cwd, os.X_OK) and os.path.isdir(before.cwd):
-            request = request.model_copy(update={"cwd": before.cwd})
         rules = self._rules.next(kept)
+        is_visible = rules.sandbox is None or rules.sandbox.shows(before.cwd)
+        if before.cwd and is_visible and not request.cwd_named and _can_enter(before.cwd):
+            request = request.model_copy(update={"cwd": before.cwd})
         if not request.cwd:
             raise InvalidRequest(
                 "the directory that this runs in was removed: change to another one, or name one with cwd= or --cwd"
@@ -154,6 +161,7 @@ class Sessions:
         audience = self._audiences.pop(request.agent, None) or Audience(request.agent)
         self._opened += 1
         shared = SharedSession(request.agent, self._opened, session, known, self._journal, self._store, audience)
+        shared.rules = before.rules
         if before.cwd:
             was = "" if before.cwd == request.cwd else f", and the last one was in {before.cwd}"
             shared.lost = f"{_loss(before)}; it starts in {request.cwd}{was}"
@@ -179,6 +187,11 @@ class Sessions:
         had_record = self._store.forget(agent)
         return (self._agents._registry.forget_rules(agent) or had_record) and self.find(agent) is None
 
+    def begin_to_close(self, shared: SharedSession) -> None:
+        """Forget the agent of a session that is about to be closed: another one may be opened while it ends."""
+        shared.is_forgotten = True
+        self.forget(shared.agent)
+
     def forget_ended(self, agent: str | None) -> int:
         """Forget one agent, or every agent, that has no session. Returns how many. Raises InvalidRequest."""
         if agent is None:
@@ -194,7 +207,7 @@ class Sessions:
         shared.note_shell_end()
         shared.hold.end()
         self._agents._registry.forget(shared.agent, shared.session)
-        record = self._store.get(shared.agent)
+        record = None if shared.is_forgotten else self._store.get(shared.agent)
         if record is not None and record.cwd and shared.engine.expired:
             self._store.put(shared.agent, record._replace(expired=True))
         if record is not None or self._agents._registry.rules(shared.agent) != Rules():
@@ -220,6 +233,10 @@ class Sessions:
                     shared.next_result(delivery, result)
                     return shared.settle_cancelled(delivery, result)
         return None
+
+
+def _can_enter(directory: str) -> bool:
+    return os.path.isdir(directory) and os.access(directory, os.X_OK)
 
 
 def _no_session(agent: str) -> str:
@@ -283,6 +300,8 @@ class SharedSession:
         self.hold = Hold(session, self.engine)
         self.deliveries = Deliveries()
         self.opened = False  # True once bash has started
+        self.rules = ""  # of the agent, for its record
+        self.is_forgotten = False  # it is being closed, and nothing of it is recorded any more
         self.lost = ""  # what is lost of the agent's last session, until somebody was told
         self._unread: Result | None = None  # how the last command ended, if its client left before that
         self.owner: Connection | None = None  # of the client that last got a result
@@ -431,7 +450,8 @@ class SharedSession:
         last = self.deliveries.last
         # A client that is still there may ask later. A lost shell is reported by itself.
         has_left = self.owner is None or self.owner.is_gone
-        self._unread = last.result if has_left and last.is_due and last.loss is None else None
+        if has_left and last.is_due and last.loss is None:
+            self._unread = last.result
         self._journal.begin(
             self.agent, Begun(command, self._secrets, time.time(), client, self._running_id, self._note_running)
         )
@@ -458,9 +478,8 @@ class SharedSession:
     def forget_record(self) -> None:
         """Forget the agent's directory: somebody has asked for a fresh shell. Its rules stay."""
         self.lost = ""
-        before = self._store.get(self.agent) or Record()
-        if before.rules:
-            self._store.put(self.agent, Record(rules=before.rules))
+        if self.rules:
+            self._store.put(self.agent, Record(rules=self.rules))
         else:
             self._store.forget(self.agent)
 
@@ -469,8 +488,11 @@ class SharedSession:
         return "" if call is None else call.id
 
     def _note_running(self, text: str) -> None:
-        before = self._store.get(self.agent) or Record()
-        self._store.put(self.agent, Record(before.cwd or self.session.cwd, text, rules=before.rules))
+        self._record(self.session.cwd, text)
+
+    def _record(self, cwd: str, running: str = "") -> None:
+        if not self.is_forgotten:
+            self._store.put(self.agent, Record(cwd, running, rules=self.rules))
 
     def first_result(self, delivery: Delivery, command: bytes, result: Result, fanout: Fanout) -> None:
         """Note the first result of a command: its end, or the part until it was handed back."""
@@ -520,8 +542,8 @@ class SharedSession:
     def _log_end(self, command: bytes, result: Result) -> None:
         self.audience.show("result", end_of(result))
         before = self._store.get(self.agent) or Record()
-        cwd = result.cwd if result.state_kept else before.cwd or result.cwd
-        self._store.put(self.agent, Record(cwd, rules=before.rules))
+        # As the session is closed, bash was where it is known to have been. Otherwise a fresh one starts there.
+        self._record(before.cwd or result.cwd if self.engine.closed and not result.state_kept else result.cwd)
         client = self._journal.end(self.agent)
         self._journal.note(self.agent, command, self._secrets, without_output(result), client)
 

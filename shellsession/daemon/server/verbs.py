@@ -70,6 +70,8 @@ async def serve(sessions: Sessions, incoming: Incoming) -> Answer:
     try:
         shared.users += 1
         try:
+            if closes:
+                sessions.begin_to_close(shared)
             if type(request) not in _DESPITE_HOLD:
                 await shared.hold.enter(request, incoming.listener)
             answer = await _OF_AGENT[type(request)](shared, incoming) or Answer({"value": None})
@@ -86,8 +88,6 @@ async def serve(sessions: Sessions, incoming: Incoming) -> Answer:
     shared.opened = shared.opened or shared.session.pid is not None
     if shared.session.closed:
         sessions.dismiss(shared)
-        if closes:
-            sessions.forget(request.agent)
     return answer
 
 
@@ -144,13 +144,18 @@ async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
     with shared.attending() as ending, _streaming(fanout, incoming):
         try:
             run = shared.session._request(command, {**options, "on_output": fanout})
-            result = shared.with_news(await shared.session._run(run))
+            result = await shared.session._run(run)
+            if not by_person:  # who is not the agent
+                result = shared.with_news(result)
         except ShellSessionError as error:
             shared.audience.show("refused", {"reason": str(error), "begun": fanout.is_shown})
             if fanout.is_shown:
                 shared.not_begun()
             if isinstance(error, PolicyRefused):
                 shared.log_refusal(command, error, client)
+            raise
+        except Exception:  # a bug of ours
+            shared.not_begun()
             raise
         except asyncio.CancelledError:
             if (end := shared.session._came_of(command)) is not None:
