@@ -56,7 +56,7 @@ def test_run_starts_a_daemon_and_stop_leaves_nothing(tmp_path: Path) -> None:
     wait_until(lambda: mentioning(socket) == [], "the end of all its processes")
     log, records = sorted(one.name for one in (tmp_path / "state" / "shellsession").iterdir())
     assert re.fullmatch(r"audit-[0-9a-f]{8}\.jsonl", log)
-    assert re.fullmatch(r"state-[0-9a-f]{8}\.db", records)
+    assert re.fullmatch(r"state-[0-9a-f]{12}\.db", records)
 
 
 @pytest.mark.parametrize(
