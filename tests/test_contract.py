@@ -44,6 +44,16 @@ def test_state_and_status_live_from_call_to_call(sh: Session) -> None:
     assert (result.cwd, result.outcome, result.state_kept) == ("/", "exited", True)
 
 
+def test_result_names_its_command(sh: Session) -> None:
+    assert sh.run("echo a").command == "echo a"
+    assert sh.run(b"printf '\\xe9' # \xe9").command == "printf '\\xe9' # \ufffd"
+    assert sh.run(["echo", "a b"]).command == "echo 'a b'"
+    assert len(sh.run("true #" + "x" * 10_000).command) == 4096
+    result = sh.run("sleep 99", timeout=0.1, on_timeout="yield")
+    assert (result.command, sh.interrupt().command) == ("sleep 99", "sleep 99")
+    assert sh.run("exit 3").command == "exit 3"
+
+
 def test_the_first_line_has_the_same_number(sh: Session) -> None:
     with Session() as local:
         assert sh.run("echo $LINENO").stdout == local.run("echo $LINENO").stdout

@@ -157,3 +157,12 @@ def test_a_real_program_is_driven(sh: Session) -> None:
     sh.type("6*7\n")
     assert sh.expect_exact("42", timeout=20) == 0
     assert sh.interrupt().state_kept
+
+
+def test_result_that_nobody_has_read_is_named_by_the_next_one_once() -> None:
+    with Session() as sh:
+        sh.run("read x; (exit 7)", stdin=TTY)
+        sh.type("a\n")
+        sh.expect(pexpect.EOF)
+        said = "nobody has read the result of the earlier command c1 ('read x; (exit 7)'): exit status 7"
+        assert [sh.run("true").reason for _ in range(2)] == [said, ""]
