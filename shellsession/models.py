@@ -426,9 +426,14 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
         return self.outcome == "exited" and self.exit_code == 0
 
     @property
-    def runs_on(self) -> bool:
+    def still_running(self) -> bool:
         """Whether the command was handed back and still runs. Continue with ``wait``, ``send`` or ``interrupt``."""
         return self.exit_code is None and self.state_kept and self.outcome in ("running", "input", "idle")
+
+    @property
+    def runs_on(self) -> bool:
+        """The earlier name of ``still_running``."""
+        return self.still_running
 
     @property
     def question(self) -> str:
@@ -475,13 +480,14 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
         return f"<Result {', '.join(said)}, {self.duration:.3g} s>"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all fields, and ``runs_on``, as values for JSON.
+        """Return all fields, and ``still_running``, as values for JSON. ``runs_on`` is its earlier name.
 
         Output is text. If the text does not reproduce the bytes exactly, a base64 field has them as well.
         """
         fields: dict[str, Any] = {"stdout": self.stdout, "stderr": self.stderr}
         fields |= {name: getattr(self, name) for name in self._types if not name.endswith("_bytes")}
-        fields |= {"killed": list(self.killed), "background": list(self.background), "runs_on": self.runs_on}
+        fields |= {"killed": list(self.killed), "background": list(self.background)}
+        fields |= {"still_running": self.still_running, "runs_on": self.still_running}
         for name, data, *_ in streams_of(self):
             if fields[name].encode("utf-8", "surrogateescape") != data:
                 fields[f"{name}_base64"] = b2a_base64(data, newline=False).decode()

@@ -173,7 +173,7 @@ def test_a_wait_ends_when_the_output_matches(sh: Session, place: Path) -> None:
     first = sh.run(serve, tty=False, timeout=SOON, on_timeout="yield")
     # It may have been printed before the wait, and is not found twice.
     ready = sh.wait(until=r"^Ready on port (\d+)$")
-    assert (ready.outcome, ready.runs_on) == ("running", True)
+    assert (ready.outcome, ready.still_running, ready.runs_on) == ("running", True, True)
     assert "Ready on port" in first.stdout + ready.stdout
     assert "matches" in ready.reason
     late = sh.wait(SOON, until="Ready")
