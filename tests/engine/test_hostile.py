@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import beside, emptied
 from hostile import LISTED, MORE, Damage
-from reference import ENVIRONMENT, Incoming, Said, comparable
+from reference import ENVIRONMENT, Incoming, Said, comparable, kinds_for
 
 from shellsession import Result, Session
 
@@ -54,11 +54,15 @@ def check_outcome(damage: Damage, result: Result) -> None:
     assert result.outcome == "exited" or result.reason or result.exit_code is not None
 
 
-@pytest.mark.parametrize("on_terminal", [True, False], ids=["terminal", "pipe"])
-@pytest.mark.parametrize("damage", [*LISTED, *MORE], ids=str)
+@pytest.mark.parametrize(
+    ("damage", "on_terminal"),
+    [(damage, on_terminal) for damage in (*LISTED, *MORE) for on_terminal in kinds_for(damage.command.encode())],
+    ids=lambda value: {True: "terminal", False: "pipe"}.get(value, str(value)),
+)
 def test_a_damaged_shell_answers_exactly_or_says_that_it_ended(
     damage: Damage, on_terminal: bool, new_session: NewSession, place: Path
 ) -> None:
+    """Each runs on a terminal or through pipes; in ``make soak`` on both."""
     traced = damage.then == "traced"
     text = "\n".join((damage.command, NEXT, CHECK)) if traced else damage.command
     their_place = beside(place)

@@ -16,7 +16,7 @@ import hosts
 import pytest
 from escapes import ESCAPES, all_escapes, of_host
 from hosts import HOST, PROMISED, start
-from system import PYTHON, is_alive, unique_seconds, wait_until, with_argument
+from system import PYTHON, SOAK, is_alive, unique_seconds, wait_until, with_argument
 
 import shellsession
 
@@ -24,7 +24,7 @@ home, started = hosts.home, hosts.started
 # A signal between Python's last look for one and a read(2) without end would not be heard.
 WAITS = "import time\nwhile True: time.sleep(0.1)"
 # How often the watcher has to find a process that lives for a few milliseconds.
-ROUNDS = 5
+ROUNDS = 200 if SOAK else 5
 # What the host does once its session has started what shall not outlive it.
 ENDS = {
     "normal end": ("", None),

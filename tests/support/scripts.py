@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 _CORPUS = Path(__file__).with_name("corpus")
+THEMES: Final = sorted(path.stem for path in _CORPUS.glob("*.sh"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +31,9 @@ class Script:
 
 def corpus(*themes: str) -> Iterator[Script]:
     """All scripts, or those of some themes."""
-    for path in sorted(_CORPUS.glob("*.sh")):
-        if themes and path.stem not in themes:
-            continue
-        for entry in ("\n" + path.read_text(encoding="utf-8")).split("\n### ")[1:]:
+    for theme in themes or THEMES:
+        text = (_CORPUS / f"{theme}.sh").read_text(encoding="utf-8")
+        for entry in f"\n{text}".split("\n### ")[1:]:
             name, _, text = entry.partition("\n")
             calls = text.removesuffix("\n").split("\n#--- next call\n")
-            yield Script(f"{path.stem}: {name}", tuple(call.encode() for call in calls))
+            yield Script(f"{theme}: {name}", tuple(call.encode() for call in calls))

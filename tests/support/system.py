@@ -19,6 +19,9 @@ T = TypeVar("T")
 # SHELLSESSION_TEST_PATIENCE=3 triples every safety limit, for slow machines. It changes nothing else.
 PATIENCE: Final = 20.0 * float(os.environ.get("SHELLSESSION_TEST_PATIENCE", "1"))
 
+# `make soak` runs each generated case and every combination; `make test` runs a sample of them.
+SOAK: Final = "SHELLSESSION_TEST_SOAK" in os.environ
+
 # The interpreter in the text of a command: its path may have a space.
 PYTHON: Final = shlex.quote(sys.executable)
 

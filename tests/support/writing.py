@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from bashes import VERSION
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
+from system import SOAK
 
 Text = st.SearchStrategy[str]
+
+# Each text costs three bashes.
+some_texts = settings(max_examples=200 if SOAK else 20)
 
 # The reference needs the whole text in bash's input buffer of 1024 bytes (128 before 5.1).
 _LONGEST = 960
