@@ -243,7 +243,11 @@ def test_a_script_comes_whole_or_not_at_all(daemon: Daemon, agent: str) -> None:
 def test_json_has_every_field_of_the_result(daemon: Daemon, agent: str) -> None:
     done = cli(daemon.socket, "run", "-s", agent, "--json", "--", r"printf 'a\xff\n'; echo err >&2; cd /tmp; (exit 3)")
     told = json.loads(done.stdout)
-    assert set(told) == {field.name.removesuffix("_bytes") for field in fields(Result)} | {"runs_on", "stdout_base64"}
+    assert set(told) == {field.name.removesuffix("_bytes") for field in fields(Result)} | {
+        "still_running",
+        "runs_on",
+        "stdout_base64",
+    }
     assert (told["stdout"], told["stderr"], told["exit_code"], told["cwd"]) == ("a\ufffd\n", "err\n", 3, "/tmp")
     assert (told["outcome"], told["state_kept"], told["killed"]) == ("exited", True, [])
     assert (done.returncode, done.stderr, done.stdout.count(b"\n")) == (3, b"", 1)
