@@ -25,10 +25,21 @@ INSTALL := -m pip install --quiet --disable-pip-version-check
 # `make SIDE_BY_SIDE= test` runs them one after the other, as plain pytest does.
 SIDE_BY_SIDE := --numprocesses $(shell echo $$(($$(nproc) + 4))) --dist loadfile --no-loadscope-reorder
 
+# What one runs after each change: a minute on two cores. One bash without the large corpora, without the hosts that end
+# and without the commands that refuse to; policies, contracts and structure; some of the daemon and the command line.
+QUICK_NOT := $(addprefix --ignore=tests/engine/test_,$(addsuffix .py,background background_orphans cases collection \
+  ctrl_c_at_end cut differential forgery hidden_host hosts hosts_threads hosts_watched hostile locales many_children \
+  orphans outlive runaways sandbox_life sandbox_limits start_refused sweep unseen vfork))
+QUICK := tests/engine tests/policy $(wildcard tests/test_*.py) \
+  $(addprefix tests/contracts/test_tool_,$(addsuffix .py,bashtool langchain persistent phoenix spec strands)) \
+  $(addprefix tests/daemon/test_,$(addsuffix .py,audit daemon_agents daemon_clients daemon_restart daemon_waiting \
+  deliveries ledger wire)) \
+  $(addprefix tests/cli/test_cli_,$(addsuffix .py,help plain run_limits))
+
 # The tests start hundreds of interpreters, and each of them would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-integrations test-cluster package docs generated check bench picture clean
+.PHONY: help demo quick test soak test-integrations test-cluster package docs generated check bench picture clean
 
 help:  ## say what there is
 	@echo "usage: make TARGET"
@@ -40,6 +51,12 @@ demo: $(VENV)/.installed  ## build and test a small project in one session, step
 
 test: $(VENV)/.installed-dev  ## run the tests
 	@$(BIN)/python -m pytest -q $(SIDE_BY_SIDE)
+
+quick: $(VENV)/.installed-dev  ## run the tests that find most mistakes, in a minute
+	@$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) $(QUICK_NOT) $(QUICK)
+
+soak: $(VENV)/.installed-dev  ## run the tests with every combination, more generated cases and more rounds
+	@SHELLSESSION_TEST_SOAK=1 $(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -o timeout=1800
 
 test-integrations: $(SDK_VENV)/.installed-integrations  ## run the tests of the SDKs, and the programs of docs/ and examples/
 	@$(SDK_VENV)/bin/python -m pytest -q $(SIDE_BY_SIDE) tests/integrations

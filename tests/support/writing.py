@@ -9,7 +9,8 @@ from system import SOAK
 Text = st.SearchStrategy[str]
 
 # Each text costs three bashes.
-some_texts = settings(max_examples=200 if SOAK else 20)
+_examples = settings().max_examples
+some_texts = settings(max_examples=_examples * 4 if SOAK else _examples * 2 // 5)
 
 # The reference needs the whole text in bash's input buffer of 1024 bytes (128 before 5.1).
 _LONGEST = 960
