@@ -437,7 +437,7 @@ def test_arguments_of_other_tools_are_accepted_where_they_are_plain(kind: Callab
         tools = Toolbox(session)
         call = {"command": "pwd; kept=1", "description": "Show the directory", "workdir": str(tmp_path)}
         assert await tools.call("bash", call) == str(tmp_path)
-        assert await tools.call("bash", {"command": "[ $PWD = " + str(tmp_path) + " ]; echo $? $kept"}) == "1 1"
+        assert await tools.call("bash", {"command": '[ "$PWD" = ' + str(tmp_path) + " ]; echo $? $kept"}) == "1 1"
         os.mkfifo(fifo := tmp_path / "fifo")
         # The last line is a comment: nothing may be added to it.
         started = {"command": f"read x <{fifo}; echo $x # then", "run_in_background": True}
