@@ -290,7 +290,10 @@ def test_person_at_the_session_does_not_take_the_notice_of_the_agent(tmp_path: P
 
 
 @needs_bwrap
-def test_sandboxed_agent_starts_elsewhere_if_its_directory_was_its_own(tmp_path: Path) -> None:
+def test_sandboxed_agent_starts_elsewhere_if_its_directory_was_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir("/usr")  # a directory that the sandbox has, too
     inside = f"/tmp/{tmp_path.name}"
     os.makedirs(inside, exist_ok=True)
     with running(tmp_path) as daemon:

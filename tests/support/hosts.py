@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from system import with_argument
+from system import wait_until, with_argument
 
 # The promise is 2 s. A slow machine that needs more fails, on purpose.
 PROMISED = 2.0
@@ -46,5 +46,5 @@ def start(hosts: list[subprocess.Popen[str]], program: str, *arguments: str) -> 
 
 
 def watcher_of(host: subprocess.Popen[str]) -> int:
-    (pid,) = [pid for pid in with_argument(str(host.pid)) if pid != host.pid]
+    (pid,) = wait_until(lambda: [pid for pid in with_argument(str(host.pid)) if pid != host.pid], "the watcher")
     return pid
