@@ -6,6 +6,7 @@ the stream than it shows, or one line. With a mask it reads the whole stream fir
 
 from __future__ import annotations
 
+import builtins
 import re
 import shlex
 from collections.abc import Callable, Generator
@@ -36,6 +37,7 @@ class Query(NamedTuple):
     """The checked arguments of ``read_output``.
 
     ``verb``: the start of a command line that shows more; "" for Python. ``mask``: replaces secrets in the stream.
+    ``starred``: see ``Secrets.starred``.
     ``json``: show ranges in calls as JSON, for models.
     """
 
@@ -50,6 +52,7 @@ class Query(NamedTuple):
     json: bool = False
     tail: int | None = None
     since: int | None = None
+    starred: Callable[[builtins.bytes, int, int], builtins.bytes] | None = None
 
     def call(self, id: str, name: str, first: int, last: int | None, search: bool = False) -> tuple[str, str]:
         """Return the call that shows the lines or bytes from ``first`` to ``last``, and only the arguments that change.
@@ -142,6 +145,10 @@ def _range(name: str, value: object, least: int) -> Range | None:
     raise InvalidRequest(f"{name} is (first, last), from {least} on, with None for the end; not {value!r:.100}")
 
 
+# Bytes of an unfinished line that ``since`` and ``tail`` keep back at most, where secrets are masked.
+_WITHHELD_MAX: Final = 4096
+
+
 class _Line(NamedTuple):
     """A line of a page. ``is_cut``: it is only the text around the match."""
 
@@ -156,7 +163,7 @@ def page(query: Query) -> Pages:
     if of_job and all(part is None for part in (query.tail, query.lines, query.bytes, query.grep)):
         query = query._replace(since=query.since or 0)
     if query.tail is not None or query.since is not None:
-        return _newest(query, (yield from _all(query)))
+        return newest(query, (yield from everything(query)))
     if query.mask is not None or of_job:
         return page_of(query, (yield from whole(query)))
     return (yield from _page(query))
@@ -199,7 +206,7 @@ def _page(query: Query) -> Pages:
 
 def whole(query: Query) -> Reading[Piece]:
     """Return the whole stream, masked, with a mark in a gap: its lines and bytes are those of that text."""
-    piece = yield from _all(query)
+    piece = yield from everything(query)
     data, lost = piece.data, piece.size - piece.kept
     if piece.cut is not None and lost:
         cut = piece.cut
@@ -215,7 +222,7 @@ def _masking(mask: Callable[[str], str]) -> Callable[[str], str]:
     return lambda text: mask(clean(text))
 
 
-def _all(query: Query) -> Reading[Piece]:
+def everything(query: Query) -> Reading[Piece]:
     """Return all that is kept of the stream."""
     read = bytearray()
     while True:
@@ -223,10 +230,13 @@ def _all(query: Query) -> Reading[Piece]:
         read += piece.data
         if not piece.data or len(read) >= piece.kept:
             break
-    return piece._replace(data=bytes(read))
+    data = bytes(read)
+    if query.starred is not None and piece.cut is not None:
+        data = query.starred(data, piece.size - piece.kept, piece.cut)
+    return piece._replace(data=data)
 
 
-def _newest(query: Query, piece: Piece) -> str:
+def newest(query: Query, piece: Piece) -> str:
     """Return the text for ``tail`` or ``since``; while the stream grows, with the number for the next ``since``.
 
     It is cut in the middle like the text of a result.
@@ -234,6 +244,8 @@ def _newest(query: Query, piece: Piece) -> str:
     data, end = piece.data, piece.size
     if piece.grows:
         rest = len(unfinished(data))
+        if query.mask is not None:  # the last line may be the beginning of a secret
+            rest = min(max(rest, len(data) - data.rfind(b"\n") - 1), max(rest, _WITHHELD_MAX))
         data, end = data[: len(data) - rest], end - rest
     gap = 0 if piece.cut is None else piece.size - piece.kept
     cut = piece.cut if piece.cut is not None and gap else len(data)
@@ -246,11 +258,12 @@ def _newest(query: Query, piece: Piece) -> str:
         if gap:  # all of these lines are after it, or it is not known how many are in it
             begin, gap = len(head), 0 if after else gap
         shown = shown[0][begin:], shown[1][after:]
-    note = _newest_note(query, end) if piece.grows else _lost(piece) if piece.cut is None else ""
+    lost = _lost(piece) if piece.cut is None else ""
+    note = "\n".join(filter(None, (lost, _newest_note(query, end) if piece.grows else "")))
     call = "" if gap else query.call(piece.id, "lines", 1, None)[0]
     text = fitted(shown[0] + shown[1], gap, len(shown[0]), query.max_chars - len(note) - 1, call=call)
     if piece.grows and not text:
-        return NOTHING_NEW + note.replace("[", "; ", 1)
+        return f"{NOTHING_NEW}{_newest_note(query, end).replace('[', '; ', 1)}" + (f"\n{lost}" if lost else "")
     return f"{text}\n{note}" if text and note and not text.endswith("\n") else text + note
 
 
@@ -261,7 +274,7 @@ def _newest_note(query: Query, end: int) -> str:
 def _after(data: bytes, begin: int, mask: Callable[[str], str] | None) -> bytes:
     """Return the bytes from ``begin`` on. With a mask: what it adds to the masked text of those before.
 
-    So no ``since`` shows a part of a secret.
+    So no ``since`` shows a part of a secret that is printed within one line.
     """
     begin = max(0, begin)
     if mask is None:

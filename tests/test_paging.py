@@ -11,6 +11,7 @@ from hypothesis import given, strategies as st
 from shellsession import InvalidRequest, paging
 from shellsession.models import exited
 from shellsession.paging import Piece, page, query_for
+from shellsession.policy.secrets import Secrets
 
 
 def read(data: bytes, more: int = 0, **arguments: Any) -> str:
@@ -185,3 +186,35 @@ def test_since_shows_no_part_of_a_secret(since: int, has_gap: bool) -> None:
     data, gap = b"one SECRET12345\ntwo SECRET777 end\n", (10, 16) if has_gap else (0, 0)
     shown = newest(data, since, False, lambda text: re.sub(r"SECRET\d+", "***", text), gap)
     assert not re.search(r"[SECRT0-9]{2}", re.sub(r"\[\.\.\. \d+ bytes omitted \.\.\.]", "", shown))
+
+
+@pytest.mark.parametrize("part", [{"since": 0}, {"tail": 3}, {"lines": (1, None)}])
+def test_secret_that_a_gap_has_split_is_shown_nowhere(part: dict[str, Any]) -> None:
+    secret = "s3cr3tABCDEFGHIJ"
+    secrets = Secrets({}, named=[secret])
+    data = f"a\n{secret[:9]}".encode() + f"{secret[12:]}b\nc\n".encode()
+    reading = page(query_for("j1", **part)._replace(mask=secrets.mask, starred=secrets.starred))
+    text, reply = "", None
+    while not text:
+        try:
+            reading.send(reply)  # type: ignore[arg-type]
+            reply = Piece("j1", data if reply is None else b"", len(data), len(data) + 500, cut=11)
+        except StopIteration as end:
+            text = end.value
+    assert "bytes omitted" in text
+    assert secret[:4] not in text
+    assert secret[-3:] not in text
+
+
+def test_masked_output_that_grows_ends_at_a_line() -> None:
+    secrets = Secrets({}, named=["s3cr3tABCDEF"])
+    query = query_for("j1", since=0)._replace(mask=secrets.mask)
+    data = b"one\ntok=s3cr3t"
+    growing = paging.newest(query, Piece("j1", data, len(data), len(data), grows=True))
+    assert growing == "one\n[since=4 shows only what is new]"
+    assert paging.newest(query, Piece("j1", data, len(data), len(data))) == "one\ntok=s3cr3t", "it is all that came"
+
+
+def test_newest_of_a_growing_output_tells_what_is_not_kept() -> None:
+    piece = Piece("c1", b"1\n2\n", 4, 1000, grows=True)
+    assert "the first 4 of 1 000 bytes" in paging.newest(query_for("c1", tail=1), piece)

@@ -266,7 +266,13 @@ UNUSUAL: Final = re.compile(
     rb"\b(?:builtin|enable|alias|eval|source|trap|PROMPT_COMMAND|exec|set|shopt|ulimit)\b"
     rb"|\bdeclare[ \t]*\(|(?i:debug)|(?:\A|[\s;&|({`!])\.[ \t]|\A\s*(?:#|\\|\Z)|\\\s*\Z"
 )
-_EDITING: Final = re.compile(rb"\bset[ \t]+[-+]\w*o(?:[ \t]+(?:vi|emacs)\b|[ \t]*(?:$|[;|&>)`]))")
+# Where a command begins, also in a text for `eval`. A text that only mentions these words, in quotes, runs as usual.
+_EDITING: Final = re.compile(
+    rb"(?:\A|[\n;&|({`!]|\b(?:then|do|else|builtin|command)[ \t]|\beval[ \t]+[\"'])[ \t]*"
+    rb"(?:set[ \t]+[-+]\w*o[ \t]*(?:$|[\n;|&>)`\"'])"
+    rb"|(?:set|shopt)[ \t][^\n;|&>)`]*[-+]\w*o[ \t][^\n;|&>)`]*\b(?:vi|emacs)\b"
+    rb"|shopt[ \t]+-(?:o\w*p|p\w*o))"
+)
 
 
 def is_blank(text: bytes) -> bool:
@@ -313,7 +319,7 @@ def switches_editing(text: bytes) -> bool:
     An interactive bash that began without line editing ends at that in the text of an `eval`: it then reads the rest
     from its stdin. In a sourced file it does not.
     """
-    return b"set" in text and _EDITING.search(text) is not None
+    return (b"set" in text or b"shopt" in text) and _EDITING.search(text) is not None
 
 
 # Bytes of noise that are kept while a mark is expected. A mark is a path name, and its parts are below PATH_MAX (4096).

@@ -62,7 +62,7 @@ from ..models import (
     to_bytes,
 )
 from ..options import check_policy
-from ..paging import NOTHING_NEW, Query, check_chars, is_job, page, query_for, whole
+from ..paging import NOTHING_NEW, Query, check_chars, everything, is_job, newest, page, query_for, whole
 from ..signatures import AnyJob, explained, kept_streams
 from ..text import LISTED, MAX_CHARS, clean, edited, ending, left_running, report, shared
 from .binding import AwaitedSession, Reopen, awaited_session
@@ -158,7 +158,10 @@ def _read_job(job: AnyJob, secrets: Secrets | None) -> _JobText:
     if secrets is not None:
         line, streams = (
             secrets.mask(line),
-            [(name, *edited(data, omitted, cut, secrets.mask)) for name, data, omitted, cut in streams],
+            [
+                (name, *edited(secrets.starred(data, omitted, cut), omitted, cut, secrets.mask))
+                for name, data, omitted, cut in streams
+            ],
         )
     return line, streams
 
@@ -316,7 +319,7 @@ def _check(name: str, seconds: object, more: str = "") -> None:
 
 
 # No time limit that a model means in seconds is this long and a multiple of 1000; one in milliseconds is.
-_LEAST_MS: Final = 10_000
+_LEAST_MS: Final = 100_000
 
 
 def _refuse_milliseconds(seconds: float) -> None:
@@ -575,10 +578,13 @@ class Toolbox:
         """Read a part of the output of a command or job: lines, those that match, the last ones, or what is new."""
         try:
             query = query_for(id, stream, lines, bytes, grep, self._max_chars, None, tail, since)._replace(json=True)
+            if is_job(id) and all(part is None for part in (lines, bytes, grep, tail, since)):
+                query = query._replace(since=0)
             text = await self._read(query)
             if is_job(id) and (not text or text.startswith(NOTHING_NEW)):
                 other = "stdout" if stream == "stderr" else "stderr"
-                if await self._read(query._replace(stream=other, since=None, tail=1)):
+                there = await self._read(query._replace(stream=other, since=None, tail=1))
+                if there and not there.startswith(NOTHING_NEW):
                     text = f'{text or _NOTHING}\n[stream="{other}" has some]'
             return text or _NOTHING
         except ShellSessionError as error:
@@ -588,11 +594,17 @@ class Toolbox:
     async def _read(self, query: Query) -> str:
         while True:
             secrets = self._session._secrets
-            masked = query if secrets is None else query._replace(mask=secrets.mask)
-            found = await self._session._page(masked, page if query.grep is None else whole)
+            masked = query if secrets is None else query._replace(mask=secrets.mask, starred=secrets.starred)
+            is_newest = query.grep is None and (query.since is not None or query.tail is not None)
+            read = whole if query.grep is not None else everything if is_newest else page
+            found = await self._session._page(masked, read)
             if secrets is self._session._secrets:  # a client of a daemon knows them once it is connected
                 break
-        text: str = found if query.grep is None else await to_its_end(in_own_thread(search, query, found))
+        if query.grep is not None:
+            return await to_its_end(in_own_thread(search, query, found))
+        if is_newest:  # in a thread: to mask megabytes takes seconds
+            return await to_its_end(in_own_thread(newest, masked, found))
+        text: str = found
         return text
 
     async def _described(self, results: Sequence[Result]) -> str:

@@ -151,13 +151,23 @@ class Secrets:
     def _mask_bytes(self, data: bytes) -> bytes:
         return self.mask(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
-    def _mask_partial(self, data: bytes, at_end: bool) -> bytes:
-        """Mask the longest part of a secret that the cut left at this end."""
+    def starred(self, data: bytes, omitted: int, cut: int) -> bytes:
+        """The data with a star for each byte of a secret that the gap has split: its positions stay."""
+        if not omitted:
+            return data
+        before, after = self._partial(data[:cut], at_end=True), self._partial(data[cut:], at_end=False)
+        return b"%b%b%b" % (data[: cut - before], b"*" * (before + after), data[cut + after :])
+
+    def _partial(self, data: bytes, at_end: bool) -> int:
+        """How many bytes of a secret the cut left at this end."""
         step = 1 if at_end else -1  # for the other end, read everything backwards
         spellings = (spelling.encode("utf-8", "surrogateescape")[::step] for spelling in self._spellings)
         read = data[::step]
-        longest = max((_partial_at_end(read, spelling) for spelling in spellings), default=0)
-        mask = MASK.encode()
+        return max((_partial_at_end(read, spelling) for spelling in spellings), default=0)
+
+    def _mask_partial(self, data: bytes, at_end: bool) -> bytes:
+        """Mask the longest part of a secret that the cut left at this end."""
+        longest, mask = self._partial(data, at_end), MASK.encode()
         if not longest:
             return data
         return data[: len(data) - longest] + mask if at_end else mask + data[longest:]

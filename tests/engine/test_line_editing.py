@@ -20,6 +20,14 @@ from shellsession import Session
         'eval "$(set +o)"',
         'kept=$(set +o); set -f; eval "$kept"; echo on',
         "shopt -u nullglob; set +o emacs +o vi",
+        "shopt -so vi",
+        "shopt -o -s emacs",
+        "set -u -o vi",
+        "set -o pipefail -o emacs",
+        'eval "$(shopt -po)"',
+        "if true; then set -o vi; fi",
+        "eval 'set -o vi'",
+        "builtin set -o vi",
     ],
 )
 @pytest.mark.parametrize("more", [{}, {"tty": False}, {"stdin": "echo never\n"}, {"isolated": True}])
@@ -31,6 +39,11 @@ def test_switching_line_editing_in_the_text_keeps_the_shell(sh: Session, text: s
     assert "never" not in result.stdout
     assert sh.run("echo $x on").stdout == ("on\n" if "isolated" in more else "7 on\n")
     assert sh.pid == pid
+
+
+@pytest.mark.parametrize("text", ["echo 'set -o vi'", "grep -c 'set -o vi' /dev/null", 'echo "set +o"'])
+def test_text_that_only_mentions_the_switch_runs_as_usual(sh: Session, text: str) -> None:
+    assert sh.run(f"{text}; exec /nosuch/tool; echo ${{#BASH_SOURCE[@]}}").stdout.endswith("0\n")
 
 
 def test_switched_line_editing_leaves_time_limits_and_set_e(sh: Session) -> None:
