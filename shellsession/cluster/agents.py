@@ -26,7 +26,7 @@ from ..daemon.client.pipe import PipeChannel
 from ..daemon.client.remote import Remote, check_elsewhere, opening
 from ..daemon.client.session import RemoteSession
 from ..daemon.protocol.endpoint import PATIENCE
-from ..errors import DaemonUnavailable, InvalidRequest, NoSuchAgent, SessionClosed, ShellSessionError
+from ..errors import AlreadyOpen, DaemonUnavailable, InvalidRequest, NoSuchAgent, SessionClosed, ShellSessionError
 from ..extras import missing
 from ..models import Result, check_seconds
 from ..options import Rules, SessionOptions
@@ -277,7 +277,7 @@ class _RayAgents(Generic[S]):
         if resources is not None and not _is_resources(resources):
             raise InvalidRequest(f'resources is a dict such as {{"GPU": 1}}, not {resources!r:.100}')
         check_elsewhere(session_options)
-        self._opening = opening(inherited={}, **session_options)
+        self._opening, self._default_rules = opening(inherited={}, **session_options), Rules.of(session_options)
         self._rules: dict[str, Rules] = {}  # of agents that were not closed
         self._lasts = lifetime == "detached"
         name = f"shellsession-{secrets.token_hex(8)}" if name is None else name
@@ -313,23 +313,31 @@ class _RayAgents(Generic[S]):
         with self._lock:
             if self._closed:
                 raise SessionClosed("these agents were closed: make new RayAgents")
-            session = self._sessions.get(agent)
+            session, before, named = self._sessions.get(agent), self._rules.get(agent, Rules()), Rules.of(options)
             if session is None or session.closed:
                 check_elsewhere(options)
                 # The last session may have been on another node, which alone remembers this.
-                rules = self._rules[agent] = self._rules.get(agent, Rules()).next(Rules.of(options))
+                rules = self._rules[agent] = before.next(named)
                 others: Any = {name: value for name, value in options.items() if name not in Rules._fields}
                 fields = {**self._opening, **opening(inherited={}, **others, **rules.options())}
                 transport = _AgentTransport(self._cluster, agent)
                 session = self._sessions[agent] = self._kind(agent, transport, True, fields, transport)
+            elif lacks := self._default_rules.next(before).lacks(named):
+                if session._incarnation:
+                    raise AlreadyOpen(
+                        f"agent {agent!r} has a session without this {lacks[0]} already: close it, or leave out"
+                        f" {lacks[0]}="
+                    )
+                rules = self._rules[agent] = before.next(named)
+                session._opening = {**session._opening, **opening(inherited={}, **rules.options())}
             return session
 
     def _forget(self, agent: str) -> S:
         """Forget the agent, and return its session. Raises NoSuchAgent."""
         with self._lock:
             session = self._sessions.pop(agent, None)
-            self._rules.pop(agent, None)
         if self._cluster.ask(self._cluster.directory.find.remote(agent)) is None:
+            self._rules.pop(agent, None)
             raise NoSuchAgent(f"agent {agent!r} has no session: it has run nothing yet, or was closed")
         if session is not None and not session.closed:
             return session
@@ -393,6 +401,7 @@ class RayAgents(_RayAgents[RemoteSession]):
             self._cluster.close()
         else:
             self._forget(agent).close()
+            self._rules.pop(agent, None)  # not before it is closed: else its next session would not be confined
             self._cluster.forget(agent)
 
 
@@ -442,4 +451,5 @@ class AsyncRayAgents(_RayAgents[AsyncRemoteSession]):
             await asyncio.to_thread(self._cluster.close)
         else:
             await (await asyncio.to_thread(self._forget, agent)).close()
+            self._rules.pop(agent, None)
             await asyncio.to_thread(self._cluster.forget, agent)

@@ -26,6 +26,7 @@ from system import PATIENCE, wait_until
 
 from shellsession import (
     AgentInfo,
+    AlreadyOpen,
     DaemonUnavailable,
     InvalidRequest,
     NoSuchAgent,
@@ -448,6 +449,21 @@ def test_an_agent_that_moves_stays_confined(agents: RayAgents) -> None:
         agents.run("a", "ls")
     agents.close("a")
     agents.run("a", "ls")
+
+
+def test_rules_that_are_named_for_a_session_that_is_there_are_not_ignored(agents: RayAgents) -> None:
+    policy = Policy(deny_commands=["ls"])
+    agents.session("named late")
+    with pytest.raises(PolicyRefused):
+        agents.session("named late", policy=policy).run("ls")
+    agents.run("open", "true")
+    with pytest.raises(AlreadyOpen, match="without this policy"):
+        agents.session("open", policy=policy)
+    agents.close("open")
+    with pytest.raises(PolicyRefused):
+        agents.session("open", policy=policy).run("ls")
+    agents.close("open")
+    agents.close("named late")
 
 
 def test_what_cannot_be_is_refused(agents: RayAgents) -> None:
