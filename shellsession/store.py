@@ -42,6 +42,8 @@ _PUT: Final = "INSERT OR REPLACE INTO agents VALUES (?, ?, ?, ?, ?, ?)"
 # How many agents of one daemon are remembered, and for how many seconds after their last change.
 _RECORDS_MAX: Final = 10_000
 _LIFETIME: Final = 90 * 86400.0
+# Seconds to wait for another process that has the database open.
+_PATIENCE: Final = 1.0
 # After this many writes the log (WAL) is copied into the database, and that is synced.
 _CHECKPOINT_EVERY: Final = 200
 
@@ -75,6 +77,7 @@ class Store:
         self._changed: set[str] = set()  # agents whose records are not written yet
         self._writes = 0
         self._database: sqlite3.Connection | None = None
+        self._is_ours = False  # it was opened once
         self._lock = -1  # a descriptor of the database, locked by flock(2)
         if path:
             _remove_old(path)
@@ -132,15 +135,16 @@ class Store:
 
     def _write(self) -> None:
         """Write what has changed. After a fault, the next change tries again."""
-        if self._database is None:
+        if not self._is_ours:
             return
         import sqlite3
 
         try:
-            if not self._is_in_place():  # somebody has removed it
+            if self._database is None or not self._is_in_place():  # somebody has removed it
                 self.close()
                 self._changed |= self._records.keys()
                 self._make()
+            assert self._database is not None
             with self._database as database:
                 changed = [(agent, self._records.get(agent)) for agent in self._changed]
                 database.executemany(_DELETE, [(_bytes(agent),) for agent, one in changed if one is None])
@@ -195,7 +199,7 @@ class Store:
         import sqlite3
 
         self._lock = _prepare(self.path)
-        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _take(self._lock)
         self._database = database = sqlite3.connect(self.path, 0.0, check_same_thread=False)
         try:
             if _has_tables(database) and not self._records:  # first: a full disk can be read
@@ -209,6 +213,7 @@ class Store:
                 database.execute(f"PRAGMA user_version = {_VERSION}")
                 database.execute("DELETE FROM agents WHERE at < ?", (time.time() - _LIFETIME,))
             database.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # after a killed process
+            self._is_ours = True
         except BaseException:
             database.close()
             self._database = None
@@ -298,12 +303,35 @@ def path_for(place: str) -> str:
 
 def _remove_old(path: str) -> None:
     """Remove the databases of other daemons that nobody has changed for longer than a record lasts."""
-    with suppress(OSError), os.scandir(os.path.dirname(path)) as entries:
-        for entry in entries:
-            if entry.name.startswith("state-") and ".db" in entry.name and entry.path != path:
-                with suppress(OSError):
-                    if entry.stat(follow_symlinks=False).st_mtime < time.time() - _LIFETIME:
-                        os.unlink(entry.path)
+    directory = os.path.dirname(path)
+    with suppress(OSError):
+        for name in os.listdir(directory):
+            files = _files(os.path.join(directory, name))
+            is_one = name.startswith("state-") and name.endswith(".db")
+            if is_one and files[0] != path and max(map(_changed, files)) < time.time() - _LIFETIME:
+                for one in files:
+                    with suppress(OSError):
+                        os.unlink(one)
+
+
+def _changed(path: str) -> float:
+    """When the file was changed last; 0 if there is none."""
+    try:
+        return os.lstat(path).st_mtime
+    except OSError:
+        return 0.0
+
+
+def _take(lock: int) -> None:
+    """Lock the descriptor. Raises BlockingIOError if another process keeps it: `forget` has it for a moment only."""
+    until = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise
+        time.sleep(0.01)
 
 
 def _prepare(path: str) -> int:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Final
 
-from ..errors import NoSuchAgent
+from ..errors import DaemonUnavailable, NoSuchAgent
 from . import arguments
 from .words import name
 
@@ -50,4 +50,9 @@ def _close(agent: str, socket: str | None) -> bool:
             visit.close()
     except NoSuchAgent:
         return False
+    except DaemonUnavailable:  # it has ended, and its sessions with it: what it has recorded is left
+        from ..daemon.client import admin
+
+        if not (isinstance(socket, str | None) and admin.forget(agent, socket)):
+            raise
     return True

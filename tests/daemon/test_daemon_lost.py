@@ -163,7 +163,9 @@ def test_directory_that_is_named_or_gone_is_told(tmp_path: Path) -> None:
             assert session.run("true").reason == f"{LOST}; it starts in {Path.cwd()}, and the last one was in {there}"
 
 
-@pytest.mark.parametrize("way", ["close", "kill", "restart", "forget", "forget --all", "forget without a daemon"])
+@pytest.mark.parametrize(
+    "way", ["close", "kill", "restart", "forget", "forget --all", "forget without a daemon", "kill without a daemon"]
+)
 def test_nothing_is_known_of_an_agent_that_was_forgotten(tmp_path: Path, way: str) -> None:
     with running(tmp_path) as daemon:
         with connect("a", daemon.socket, False) as session:
@@ -178,6 +180,9 @@ def test_nothing_is_known_of_an_agent_that_was_forgotten(tmp_path: Path, way: st
     if way == "forget without a daemon":
         assert cli(daemon.socket, "forget", "a").returncode == 0
         assert cli(daemon.socket, "forget", "a").returncode == 125
+    if way == "kill without a daemon":
+        assert cli(daemon.socket, "kill", "a").returncode == 0
+        assert cli(daemon.socket, "kill", "a").returncode == 125
     with running(tmp_path) as daemon:
         if way == "forget":
             assert admin.forget("a", daemon.socket) == 1

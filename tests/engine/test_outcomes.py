@@ -76,7 +76,7 @@ REASONS = {
         f"descriptor {number} closed": (
             f'n={number}; eval "exec $n>&-"',
             "the command closed descriptors that the session's bash needs (10 to 12)"
-            + ", or switched its line editing (`set +o emacs`) in a function or in an `eval`" * (number == 12),
+            + ", or switched its line editing (`set +o emacs`) in a function or in an `eval`; what followed in the command may not have run" * (number == 12),
         )
         for number in (10, 11, 12)
     },

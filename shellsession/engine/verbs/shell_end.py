@@ -131,7 +131,8 @@ def memory_kill(engine: Core, shell: Shell, status: int | None) -> str:
 def _how_it_ended(engine: Core, text: bytes, status: int | None, mark: Mark | None) -> str:
     """Return in words how the command ended its shell, with a hint if a known cause fits."""
     if mark is not None:
-        return f"{CLOSED_DESCRIPTORS}, or switched its line editing (`set +o emacs`) in a function or in an `eval`"
+        editing = "or switched its line editing (`set +o emacs`) in a function or in an `eval`"
+        return f"{CLOSED_DESCRIPTORS}, {editing}; what followed in the command may not have run"
     if status is None:
         return "the session's bash has ended"
     if status < 0:
