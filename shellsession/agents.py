@@ -11,7 +11,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -69,8 +69,8 @@ class AgentInfo:
 class Record(Generic[S]):
     """What is known of one agent, from its first name until it is closed or collected.
 
-    It is "open" while it has a session, "expired" once that was closed for being idle and somebody is still to be told,
-    and "closed" otherwise; then only its rules are kept. ``held``: a weak reference, if the agent is an object.
+    It is open while it has a session, expired once that was closed for being idle and somebody is still to be told,
+    and closed otherwise; then only its rules are kept. ``held``: a weak reference, if the agent is an object.
     """
 
     def __init__(self, name: str, held: weakref.ref[object] | None) -> None:
@@ -79,10 +79,6 @@ class Record(Generic[S]):
         self.losses: frozenset[_Report] = frozenset()  # where it is still to be told that a session has expired
         self.session: S | None = None
         self._made = 0.0
-
-    @property
-    def state(self) -> Literal["open", "expired", "closed"]:
-        return "open" if self.session is not None else "expired" if self.losses else "closed"
 
     def open(self, session: S) -> S:
         """Note the agent's new session, and return it. What is lost of an earlier one is still to be told."""
@@ -180,8 +176,7 @@ class Registry(Generic[S]):
         with self.lock:
             record = self._get(key) or self._new(agent)
             record.rules = record.rules.next(named)
-            if record.session is None:
-                self._put(key, record)
+            self._put(key, record)
             return record.rules
 
     def forget_rules(self, agent: object) -> bool:
@@ -191,8 +186,7 @@ class Registry(Generic[S]):
             if (record := self._get(key)) is None or record.rules == Rules():
                 return False
             record.rules = Rules()
-            if record.session is None:
-                self._put(key, record)
+            self._put(key, record)
             return True
 
     def _new(self, agent: object) -> Record[S]:
@@ -211,9 +205,9 @@ class Registry(Generic[S]):
         return record
 
     def _put(self, key: str | int, record: Record[S]) -> None:
-        """Keep a record without a session as the youngest one, if there is anything to keep."""
+        """Keep a record as the youngest one, if it has no session and there is anything to keep."""
         self._others.pop(key, None)
-        if record.losses or record.rules != Rules():
+        if record.session is None and (record.losses or record.rules != Rules()):
             self._others[key] = record
             if len(self._others) > _KEPT_MAX:
                 self._others.pop(next(iter(self._others)), None)
@@ -235,7 +229,8 @@ class Registry(Generic[S]):
         with self.lock:
             if (record := self._get(key)) is None or report not in record.losses:
                 return False
-            self._tell(key, record, {report})
+            record.losses -= {report}
+            self._put(key, record)
             return True
 
     def forget_loss(self, agent: object) -> None:
@@ -243,12 +238,8 @@ class Registry(Generic[S]):
         key = _key(agent)
         with self.lock:
             if (record := self._get(key)) is not None:
-                self._tell(key, record, record.losses)
-
-    def _tell(self, key: str | int, record: Record[S], reports: Set[_Report]) -> None:
-        record.losses -= reports
-        if record.session is None:
-            self._put(key, record)
+                record.losses = frozenset()
+                self._put(key, record)
 
     def drop(self, agent: object) -> list[S]:
         """Remove the agent, and return its session if it has one. Raises NoSuchAgent if nothing is known of it."""
