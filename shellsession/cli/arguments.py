@@ -140,7 +140,7 @@ VERBS: Final = {
     "restart": "give an agent a fresh bash",
     "kill": "close sessions, and end everything that runs in them",
     "attach": "use an agent's session yourself, at a prompt",
-    "forget": "delete what is recorded of agents without a session",
+    "forget": "delete what is recorded about agents without a session",
     "log": "show who ran what, and how it ended",
     "history": "list the commands of one agent",
     "status": "show the state of the daemon",

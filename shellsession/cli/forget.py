@@ -1,4 +1,4 @@
-"""``shellsession forget``: delete what is recorded of agents without a session. It starts no daemon."""
+"""``shellsession forget``: delete what is recorded about agents without a session. It starts no daemon."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def main(words: Sequence[str]) -> int:
     from ..daemon.client import admin
 
     if args.all:
-        talk(f"{admin.forget(None, args.socket)} agents are forgotten")
+        talk(f"agents forgotten: {admin.forget(None, args.socket)}")
     elif missing := [agent for agent in dict.fromkeys(args.agents) if not admin.forget(agent, args.socket)]:
-        raise NoSuchAgent(f"nothing is recorded of agent {', '.join(map(repr, missing))}")
+        raise NoSuchAgent(f"nothing is recorded about agent {', '.join(map(repr, missing))}")
     return 0

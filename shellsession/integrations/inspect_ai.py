@@ -124,9 +124,8 @@ class Sandbox(SandboxEnvironment):
         await self._place.close()
         if self._kept is None:
             try:
-                result = await self._place.execute(
-                    ["rm", "-rf", "--", self._directory]
-                )  # in a new one: nothing else runs
+                # In a new session: nothing else runs.
+                result = await self._place.execute(["rm", "-rf", "--", self._directory])
                 if not result.ok:
                     _log.warning("the directory %s of a sample could not be removed: %s", self._directory, result)
             finally:
@@ -205,7 +204,7 @@ def register(
     ``connect`` gets a name for the session, and those of task_name, config and metadata that it has parameters for:
     the facts of the sample, as Inspect has them. ``directory``: where the commands start, and what relative paths are
     relative to (default: a new, temporary directory for each sample). ``close`` is called at the end of the sample with
-    each name that ``connect`` got, also if ``connect`` raised. Both may be asynchronous.
+    each name that ``connect`` got, even if ``connect`` raised. Both may be asynchronous.
     """
     facts = tuple(fact for fact in list(signature(connect).parameters)[1:] if fact in _FACTS)
     members: dict[str, Any] = {"_connect": staticmethod(connect), "_facts": facts, "_kept": directory}

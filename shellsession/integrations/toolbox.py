@@ -273,7 +273,7 @@ _NO_PATTERN: Final[Mapping[str, str]] = {}
 _NOTHING: Final = "[nothing: there is no such part, or no line matches]"
 _EARLIER: Final = (
     "an earlier command is still running, so nothing was run: `wait` for it, `send` it input, or `interrupt` it; to run"
-    " others beside it, start it again with `&`"
+    " others at the same time, start it again with `&`"
 )
 # Wording of the library's errors that names its functions and options, and wording that names those of the model. A
 # test of each fails if the library's wording changes.
@@ -379,7 +379,7 @@ class Toolbox:
         ``patience``: seconds that a call waits before it hands its command back (clients give up after about 60).
         ``timeout``: seconds that a command may run if the model names no limit. ``max_chars``: the longest text that
         the model gets. ``tick``: seconds between two progress reports. ``on_output``: called with output while a call
-        waits, as that of ``run``. ``policy``: which commands these tools may run, beside the session's own policy.
+        waits, as that of ``run``. ``policy``: which commands these tools may run, besides the session's own policy.
         ``connect``: makes a new session when this one was closed or has expired; the call that meets the closed
         session fails, and says that its state is lost. Raises InvalidRequest.
         """

@@ -188,7 +188,7 @@ def test_nothing_is_known_of_an_agent_that_was_forgotten(tmp_path: Path, way: st
             assert admin.forget("a", daemon.socket) == 1
             assert admin.forget("a", daemon.socket) == 0
         elif way == "forget --all":
-            assert cli(daemon.socket, "forget", "--all").stderr == b"shellsession: 1 agents are forgotten\n"
+            assert cli(daemon.socket, "forget", "--all").stderr == b"shellsession: agents forgotten: 1\n"
         with connect("a", daemon.socket, False) as session:
             result = session.run("pwd")
             assert (result.reason, result.stdout) == ("", f"{Path.cwd()}\n")

@@ -9,7 +9,7 @@ _shtab_shellsession_commands() {
     bridge:'connect a client elsewhere to the daemon here (see --via)'
     completion:'print a script for completion in bash, zsh or fish'
     doctor:'check this machine, and say how to fix what is missing'
-    forget:'delete what is recorded of agents without a session'
+    forget:'delete what is recorded about agents without a session'
     history:'list the commands of one agent'
     interrupt:'end the running command, keep the session'
     jobs:'list what earlier commands left running'

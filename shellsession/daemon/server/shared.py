@@ -118,8 +118,8 @@ class Sessions:
             self.dismiss(closed)
         if self._store.unreadable:
             raise ShellUnavailable(
-                f"no session can be opened, as agents may have rules in {self._store.unreadable}: mend that, or move it"
-                " away, and start the daemon again"
+                f"no session can be opened: {self._store.unreadable}, and agents may have rules in it; repair it or"
+                " move it away, and start the daemon again"
             )
         named, registry = request.made(), self._agents._registry
         before = self._store.get(request.agent) or Record()
@@ -473,7 +473,7 @@ class SharedSession:
         """Raise StateLost, once, if the agent's last session has ended with its state."""
         if self.lost:
             lost, self.lost = self.lost, ""
-            raise StateLost(f"{lost}; nothing was run: look where you are, and call again")
+            raise StateLost(f"{lost}; nothing was run: check the directory, and call again")
 
     def forget_record(self) -> None:
         """Forget the agent's directory: somebody has asked for a fresh shell. Its rules stay."""
