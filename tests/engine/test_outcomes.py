@@ -64,6 +64,10 @@ def test_the_end_of_the_shell_is_reported(
 
 CLOSE_ALL = 'for f in /proc/self/fd/*; do eval "exec ${f##*/}>&-"; done'
 # The command, and what is said of its end.
+EDITING = (
+    ", or switched its line editing (`set +o emacs`) in a function or in an `eval`;"
+    " what followed in the command may not have run"
+)
 REASONS = {
     "exit": ("exit 3", BY_ITSELF.format(3)),
     "exit 0": ("exit 0", BY_ITSELF.format(0)),
@@ -75,8 +79,7 @@ REASONS = {
     **{
         f"descriptor {number} closed": (
             f'n={number}; eval "exec $n>&-"',
-            "the command closed descriptors that the session's bash needs (10 to 12)"
-            + ", or switched its line editing (`set +o emacs`) in a function or in an `eval`; what followed in the command may not have run" * (number == 12),
+            "the command closed descriptors that the session's bash needs (10 to 12)" + EDITING * (number == 12),
         )
         for number in (10, 11, 12)
     },
