@@ -266,7 +266,7 @@ def test_a_node_that_hung_has_no_second_shell(
         assert agents.run("a", 'echo "[$X]"').stdout == "[]\n"
     finally:
         for process in hung:
-            if process.is_running():
+            with suppress(psutil.NoSuchProcess):
                 process.resume()
     wait_until(lambda: is_gone(int(shell)) and is_gone(known["daemon"]), "the end of the old shell")
     add_node(cluster)
