@@ -298,6 +298,17 @@ def add_agent(to: argparse.ArgumentParser) -> None:
     to.add_argument("agent", metavar="AGENT", type=name, help="whose session: a name, as `shellsession ls` shows it")
 
 
+def add_idle_ttl(parser: argparse.ArgumentParser, condition: str = "") -> None:
+    """Add --idle-ttl, of the agent's session in the daemon. ``condition``: what it needs."""
+    parser.add_argument(
+        "--idle-ttl",
+        metavar="S",
+        type=seconds,
+        default=...,
+        help=f"{condition}close the session after S idle seconds (0: never; default: as the daemon does, usually 3600)",
+    )
+
+
 def add_timeout(to: argparse.ArgumentParser, what: str) -> None:
     to.add_argument(
         "--timeout",

@@ -38,6 +38,7 @@ def own_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "-s", "--session", metavar="AGENT", type=name, help="use this agent's session, held by the daemon"
     )
+    arguments.add_idle_ttl(parser, "with -s, ")
     limit = "seconds that a command may run if the model names no limit (default: 600)"
     parser.add_argument("--timeout", metavar="S", type=arguments.number, default=600.0, help=limit)
     patience = "seconds that a call may take (default: 45; clients give up after about 60)"
@@ -59,6 +60,8 @@ def main(words: Sequence[str]) -> int:
     args = own_parser().parse_args(words)
     if args.session is None and hasattr(args.socket, "is_local"):
         raise InvalidRequest(f"{args.socket} leads to a daemon, which has a session for each agent: name one with -s")
+    if args.session is None and args.idle_ttl is not ...:
+        raise InvalidRequest("--idle-ttl is about an agent's session in the daemon: name one with -s")
     from ..integrations.mcp import serve  # raises MissingExtra
 
     # The SDK's thread that reads stdin cannot be woken. Let Ctrl-C end this process, and bash with it, as SIGTERM does.
@@ -68,6 +71,7 @@ def main(words: Sequence[str]) -> int:
         args.socket,
         flags.options_of(args, asks=args.confirm),
         flags.asking_policy(args, _never) if args.confirm else None,
+        idle_ttl=args.idle_ttl,
         patience=args.patience,
         timeout=args.timeout,
         max_chars=args.max_chars,

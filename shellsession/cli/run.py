@@ -28,7 +28,7 @@ EXAMPLES: Final = (
     ("shellsession run -i -- 'read -p \"name? \" name; echo $name'", "`shellsession send` answers the question"),
     (
         "shellsession run -s a1 --sandbox --write . --hide ~/.ssh --deny 'git push' -- make",
-        "in a sandbox, with rules; repeat the flags: a daemon that was killed forgets them",
+        "in a sandbox, with rules",
     ),
     ("shellsession run - < deploy.sh", "a script from stdin"),
     ("shellsession run --stdin -- 'sort | uniq -c' < words.txt", "stdin for the command itself"),
@@ -79,6 +79,7 @@ def own_parser() -> argparse.ArgumentParser:
         default=...,
         help="end it after S seconds without output (0: no limit)",
     )
+    arguments.add_idle_ttl(parser)
     parser.add_argument("--tty", action="store_true", help="its stdout is a terminal: columns and colours")
     parser.add_argument(
         "--isolated", action="store_true", help="run it in a subshell: the session's state is not changed"
@@ -139,7 +140,7 @@ def main(typed: Sequence[str]) -> int:
     script = results.read_stdin(MAX_COMMAND, _SOURCE) if reads_script else words.script(command)
     agent = words.default_agent() if args.session is None else args.session
     options: SessionOptions = {**flags.options_of(args, asks=args.confirm), **flags.output_limits(args.max_chars)}
-    with RemoteSession._of(agent, args.socket, not args.no_start, options) as session:
+    with RemoteSession._of(agent, args.socket, not args.no_start, options, idle_ttl=args.idle_ttl) as session:
         session.connect()
         if args.confirm:
             from .terminal import confirm

@@ -25,6 +25,7 @@ from ..extras import missing
 from ..models import VERSION, Request, to_bytes
 from ..options import SessionOptions
 from ..policy.rules import UNCONFIRMED, Policy, refused
+from ..signatures import Seconds
 from .binding import AwaitedSession
 from .toolbox import PROGRESS, Command, Interactive, Timeout, Toolbox
 
@@ -169,18 +170,19 @@ def serve(
     socket: str | None = None,
     options: SessionOptions | None = None,
     asking: Policy | None = None,
+    idle_ttl: Seconds = ...,
     **settings: Any,
 ) -> None:
     """Serve on stdin and stdout until the client closes them. ``settings`` are those of ``Toolbox``.
 
     Without ``agent``, the server has its own session; with it, the session is that agent's in the daemon.
     ``options``: those of the session. ``asking``: see ``server``. Raises AlreadyOpen if the agent has a session with
-    other options.
+    other options. ``idle_ttl``: see ``connect``.
     """
     made_with = options or {}
 
     async def main() -> None:
-        connect = None if agent is None else partial(_connect, agent, socket, made_with)
+        connect = None if agent is None else partial(_connect, agent, socket, made_with, idle_ttl)
         session: Any = AsyncSession(**made_with) if connect is None else await connect()
         async with session:
             if connect is None:
@@ -260,8 +262,8 @@ async def _refuse_unreadable(lines: _LineReader, incoming: Any, sender: Any, out
                 await outgoing.send(SessionMessage(refusal))
 
 
-async def _connect(agent: str, socket: str | None, options: SessionOptions) -> AwaitedSession:
-    session = AsyncRemoteSession._of(agent, socket, True, options)
+async def _connect(agent: str, socket: str | None, options: SessionOptions, idle_ttl: Seconds) -> AwaitedSession:
+    session = AsyncRemoteSession._of(agent, socket, True, options, idle_ttl=idle_ttl)
     await session.connect()
     if session.opened_here:  # otherwise it could wait for a command of another client
         await session.open()

@@ -15,7 +15,7 @@ import pytest
 from commands import cli, environment
 from daemons import Daemon
 from sandboxes import needs_bwrap
-from system import PATIENCE
+from system import PATIENCE, wait_until
 
 from shellsession import InvalidRequest
 from shellsession.cli import flags, mcp, run, serve
@@ -225,6 +225,16 @@ def test_startup_commands_run_first(daemon: Daemon, agent: str) -> None:
     failing = cli(daemon.socket, "run", "-s", f"{agent}-failing", "--startup", "(exit 3)", "--", "echo never")
     assert (failing.returncode, failing.stdout) == (125, b"")
     assert b"(exit 3)" in failing.stderr
+
+
+def test_an_idle_ttl_closes_the_session(daemon: Daemon, agent: str) -> None:
+    assert cli(daemon.socket, "run", "-s", agent, "--idle-ttl", "0.05", "--", "true").returncode == 0
+    wait_until(lambda: agent.encode() not in cli(daemon.socket, "ls").stdout, "its close")
+
+
+def test_an_idle_ttl_of_mcp_needs_an_agent(daemon: Daemon) -> None:
+    refused = cli(daemon.socket, "mcp", "--idle-ttl", "5")
+    assert (refused.returncode, b"name one with -s" in refused.stderr) == (125, True)
 
 
 @pytest.mark.parametrize("verb", [run, mcp, serve])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import hosts
 from escapes import of_host, runtime_directories
-from hosts import HOST, PROMISED, start, watcher_of
+from hosts import HOST, start, watcher_of
 from system import PATIENCE, is_alive, naps, stat_fields, unique_seconds, wait_until, with_argument
 
 from shellsession.engine.bash import watcher as runtime
@@ -29,7 +29,7 @@ def test_the_watcher_leaves_a_living_host_and_strangers_alone(started: list[subp
         host.stdout.readline()
     wait_until(lambda: with_argument(mine) and with_argument(yours), "both jobs")
     first.kill()
-    wait_until(lambda: not with_argument(mine) and not of_host(first.pid), "the end of the first", PROMISED)
+    wait_until(lambda: not with_argument(mine) and not of_host(first.pid), "the end of the first")
     assert len(with_argument(yours)) == 1
     assert stranger.poll() is None
 
@@ -50,7 +50,7 @@ def test_a_watcher_that_was_killed_has_a_successor_from_the_next_shell_on(
     host.stdout.readline()
     wait_until(lambda: with_argument(seconds), "the job")
     host.kill()
-    wait_until(lambda: not with_argument(seconds) and not of_host(host.pid), "the end of all", PROMISED)
+    wait_until(lambda: not with_argument(seconds) and not of_host(host.pid), "the end of all")
 
 
 def test_who_kills_all_that_is_called_bash_spares_the_watcher(started: list[subprocess.Popen[str]]) -> None:
@@ -67,7 +67,7 @@ def test_who_kills_all_that_is_called_bash_spares_the_watcher(started: list[subp
     assert is_alive(watcher)
     wait_until(lambda: with_argument(seconds), "the job")
     host.kill()
-    wait_until(lambda: not with_argument(seconds) and not of_host(host.pid), "the end of all", PROMISED)
+    wait_until(lambda: not with_argument(seconds) and not of_host(host.pid), "the end of all")
 
 
 def test_a_host_whose_name_holds_a_newline_is_not_taken_for_dead(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ sys.stdin.read()
     try:
         host.kill()
         host.wait(10)
-        wait_until(lambda: not with_argument(seconds), "the end of the job", PROMISED)
+        wait_until(lambda: not with_argument(seconds), "the end of the job")
         assert is_alive(forked)
     finally:
         os.kill(forked, signal.SIGKILL)
@@ -147,7 +147,7 @@ def test_leftovers_of_hosts_killed_with_their_watchers_are_swept_at_the_next_sta
     assert directory in runtime_directories()
     nxt = start(started, HOST, "true")
     nxt.wait(20)
-    wait_until(lambda: not with_argument(seconds) and not is_alive(shell), "the end of the old shell", PROMISED)
+    wait_until(lambda: not with_argument(seconds) and not is_alive(shell), "the end of the old shell")
     assert directory not in runtime_directories()
 
 
@@ -171,4 +171,4 @@ def test_what_was_started_before_the_watcher_ends_with_its_host(started: list[su
     host = start(started, _UNWATCHED)
     assert host.stdout is not None
     (bash,) = map(int, host.stdout.read().split())
-    wait_until(lambda: not is_alive(bash), "the end of its bash", PROMISED)
+    wait_until(lambda: not is_alive(bash), "the end of its bash")

@@ -1,4 +1,4 @@
-"""Host programs with a session, and how soon nothing of them may be left after their end."""
+"""Host programs with a session."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from pathlib import Path
 
 import pytest
 from system import wait_until, with_argument
-
-# The promise is 2 s. A slow machine that needs more fails, on purpose.
-PROMISED = 2.0
 
 HOST = """
 import sys
