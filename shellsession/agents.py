@@ -66,7 +66,7 @@ class AgentInfo:
     running_for: float | None = None
 
 
-class Record(Generic[S]):
+class AgentRecord(Generic[S]):
     """What is known of one agent, from its first name until it is closed or collected.
 
     It is open while it has a session, expired once that was closed for being idle and somebody is still to be told,
@@ -120,8 +120,8 @@ class Registry(Generic[S]):
         self.max_sessions, self.idle_ttl = max_sessions, ttl
         self.closed = False
         self.lock = threading.RLock()  # reentrant: a garbage collection while it is held may remove a record
-        self._open: dict[str | int, Record[S]] = {}
-        self._others: dict[str | int, Record[S]] = {}  # without a session; the oldest first
+        self._open: dict[str | int, AgentRecord[S]] = {}
+        self._others: dict[str | int, AgentRecord[S]] = {}  # without a session; the oldest first
         _registries.add(self)
 
     def reset_after_fork(self) -> None:
@@ -189,13 +189,13 @@ class Registry(Generic[S]):
             self._put(key, record)
             return True
 
-    def _new(self, agent: object) -> Record[S]:
+    def _new(self, agent: object) -> AgentRecord[S]:
         held = None
         if not isinstance(agent, str):
             held = weakref.ref(agent, partial(_forget_collected, weakref.ref(self), id(agent)))
-        return Record(_name(agent), held)
+        return AgentRecord(_name(agent), held)
 
-    def _get(self, key: str | int) -> Record[S] | None:
+    def _get(self, key: str | int) -> AgentRecord[S] | None:
         """The agent's record, if anything is known of it."""
         if (record := self._open.get(key)) is None:
             return self._others.get(key)
@@ -204,7 +204,7 @@ class Registry(Generic[S]):
             self._put(key, record)
         return record
 
-    def _put(self, key: str | int, record: Record[S]) -> None:
+    def _put(self, key: str | int, record: AgentRecord[S]) -> None:
         """Keep a record as the youngest one, if it has no session and there is anything to keep."""
         self._others.pop(key, None)
         if record.session is None and (record.losses or record.rules != Rules()):

@@ -48,7 +48,7 @@ _PATIENCE: Final = 1.0
 _CHECKPOINT_EVERY: Final = 200
 
 
-class Record(NamedTuple):
+class StoredAgent(NamedTuple):
     """What is known of an agent.
 
     ``cwd``: the directory of its bash; "" if it has run nothing. ``running``: the text, without secrets, of a command
@@ -73,7 +73,7 @@ class Store:
     def __init__(self, path: str = "") -> None:
         self.path, self.unreadable = path, ""
         self._fault = self._lost = ""  # of the last write, and for good
-        self._records: dict[str, Record] = {}  # the one that was changed longest ago first
+        self._records: dict[str, StoredAgent] = {}  # the one that was changed longest ago first
         self._changed: set[str] = set()  # agents whose records are not written yet
         self._writes = 0
         self._database: sqlite3.Connection | None = None
@@ -87,11 +87,11 @@ class Store:
     def fault(self) -> str:
         return "; ".join(filter(None, (self._lost, self._fault)))
 
-    def get(self, agent: str) -> Record | None:
+    def get(self, agent: str) -> StoredAgent | None:
         """The agent's record, if it has one."""
         return self._records.get(agent)
 
-    def put(self, agent: str, record: Record) -> None:
+    def put(self, agent: str, record: StoredAgent) -> None:
         """Keep a record of the agent."""
         if self._records.pop(agent, None) == record:
             self._records[agent] = record  # the youngest now
@@ -111,7 +111,7 @@ class Store:
         self._write()
         return True
 
-    def agents(self) -> Mapping[str, Record]:
+    def agents(self) -> Mapping[str, StoredAgent]:
         """All records, by agent."""
         return dict(self._records)
 
@@ -252,10 +252,10 @@ def _has_tables(database: sqlite3.Connection) -> bool:
     return bool(version)
 
 
-def _read(database: sqlite3.Connection) -> dict[str, Record]:
+def _read(database: sqlite3.Connection) -> dict[str, StoredAgent]:
     rows = database.execute(_READ, (time.time() - _LIFETIME, _RECORDS_MAX)).fetchall()
     return {
-        agent.decode("utf-8", "surrogatepass"): Record(os.fsdecode(cwd), running, bool(expired), rules)
+        agent.decode("utf-8", "surrogatepass"): StoredAgent(os.fsdecode(cwd), running, bool(expired), rules)
         for agent, cwd, running, expired, rules in rows[::-1]
     }
 
@@ -264,7 +264,7 @@ def _bytes(agent: str) -> bytes:
     return agent.encode("utf-8", "surrogatepass")  # a name may be any text; SQLite's text may not
 
 
-def _row(record: Record) -> tuple[object, ...]:
+def _row(record: StoredAgent) -> tuple[object, ...]:
     return os.fsencode(record.cwd), record.running, record.expired, record.rules, time.time()
 
 

@@ -106,7 +106,7 @@ def lacking(place: str, has: Callable[[str], bool], names: Any, without: Any = (
     yield from (f"{place} has {name}, and this test says that it does without" for name in without if has(name))
 
 
-def request_of(header: dict[str, Any]) -> requests.Request:
+def request_of(header: dict[str, Any]) -> requests.Envelope:
     """What the daemon takes that for which its client sends."""
     (message,) = Decoder().feed(encode({"agent": "a", "protocol": PROTOCOL, "id": "1", **header}))
     return requests.parse(message.header)

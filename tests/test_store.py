@@ -14,20 +14,20 @@ import pytest
 from hypothesis import given, strategies as st
 
 from shellsession import store
-from shellsession.store import Record, Store, path_for
+from shellsession.store import Store, StoredAgent, path_for
 
 PATHS = st.binary(max_size=20).map(os.fsdecode)
 TEXTS = st.text(max_size=20)
-RECORDS = st.builds(Record, PATHS, TEXTS.filter(lambda text: not any("\ud800" <= one <= "\udfff" for one in text)))
+RECORDS = st.builds(StoredAgent, PATHS, TEXTS.filter(lambda text: not any("\ud800" <= one <= "\udfff" for one in text)))
 
 
 def test_records_of_any_text_are_found_again(tmp_path: Path) -> None:
     @given(st.dictionaries(st.text(min_size=1, max_size=10), RECORDS, max_size=8), st.data())
-    def check(records: dict[str, Record], data: st.DataObject) -> None:
+    def check(records: dict[str, StoredAgent], data: st.DataObject) -> None:
         path = str(tmp_path / os.urandom(4).hex() / "state.db")
         ours = Store(path)
         for agent, record in records.items():
-            ours.put(agent, Record("/other"))
+            ours.put(agent, StoredAgent("/other"))
             ours.put(agent, record)
         for agent in data.draw(st.sets(st.sampled_from(sorted(records)))) if records else ():
             assert ours.forget(agent)
@@ -44,16 +44,16 @@ def test_records_of_a_killed_process_are_there(tmp_path: Path) -> None:
     path = str(tmp_path / "state.db")
     program = f"""
 import os, signal, time
-from shellsession.store import Record, Store
+from shellsession.store import StoredAgent, Store
 store = Store({path!r})
 for number in range(1000):
-    store.put(f"a{{number % 7}}", Record(f"/{{number}}"))
+    store.put(f"a{{number % 7}}", StoredAgent(f"/{{number}}"))
 os.kill(os.getpid(), signal.SIGKILL)
 """
     done = subprocess.run([sys.executable, "-c", program], check=False)
     assert done.returncode == -signal.SIGKILL
     again = Store(path)
-    assert again.agents() == {f"a{number % 7}": Record(f"/{number}") for number in range(993, 1000)}
+    assert again.agents() == {f"a{number % 7}": StoredAgent(f"/{number}") for number in range(993, 1000)}
     again.close()
 
 
@@ -61,13 +61,13 @@ def test_damaged_database_is_set_aside_and_told(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     path.write_bytes(b"not a database" * 1000)
     damaged = Store(str(path))
-    damaged.put("a", Record("/"))
+    damaged.put("a", StoredAgent("/"))
     assert "it was damaged" in damaged.fault, "as long as the process"
     assert damaged.unreadable == ""
     damaged.close()
     assert (tmp_path / "state.db.damaged").read_bytes() == b"not a database" * 1000
     again = Store(str(path))
-    assert (again.agents(), again.fault) == ({"a": Record("/")}, "")
+    assert (again.agents(), again.fault) == ({"a": StoredAgent("/")}, "")
     again.close()
 
 
@@ -78,11 +78,11 @@ def test_newer_database_is_left_as_it_is(tmp_path: Path) -> None:
     database.close()
     before = path.read_bytes()
     newer = Store(str(path))
-    newer.put("a", Record("/"))
+    newer.put("a", StoredAgent("/"))
     newer.close()
     assert "made by a newer version" in newer.fault
     assert "made by a newer version" in newer.unreadable
-    assert newer.get("a") == Record("/"), "as long as the process"
+    assert newer.get("a") == StoredAgent("/"), "as long as the process"
     assert path.read_bytes() == before
 
 
@@ -105,7 +105,7 @@ def test_place_that_others_could_change_is_not_used(tmp_path: Path, what: str) -
     refused = Store(str(path))
     assert refused.fault.startswith("nothing is recorded: ")
     assert refused.unreadable == ""
-    refused.put("a", Record("/"))
+    refused.put("a", StoredAgent("/"))
     refused.close()
     assert (tmp_path / "other").stat().st_size == 0 if (tmp_path / "other").exists() else True
 
@@ -114,7 +114,7 @@ def test_files_are_private_whatever_the_umask_is(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         made = Store(str(tmp_path / "new" / "state.db"))
-        made.put("a", Record("/"))
+        made.put("a", StoredAgent("/"))
         modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "new").iterdir()}
         assert set(modes.values()) == {0o600}
         assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
@@ -129,7 +129,7 @@ def test_records_are_bounded_and_the_oldest_goes_first(tmp_path: Path, monkeypat
     path = str(tmp_path / "state.db")
     ours = Store(path)
     for agent in "abacd":
-        ours.put(agent, Record(f"/{len(ours.agents())}"))
+        ours.put(agent, StoredAgent(f"/{len(ours.agents())}"))
     kept = list(ours.agents())
     ours.close()
     again = Store(path)
@@ -140,7 +140,7 @@ def test_records_are_bounded_and_the_oldest_goes_first(tmp_path: Path, monkeypat
 def test_records_expire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(tmp_path / "state.db")
     ours = Store(path)
-    ours.put("a", Record("/"))
+    ours.put("a", StoredAgent("/"))
     ours.close()
     monkeypatch.setattr(store, "_LIFETIME", -1.0)
     again = Store(path)
@@ -152,7 +152,7 @@ def test_records_of_a_disk_without_room_are_read(tmp_path: Path) -> None:
     """And of one that is read-only: rules must not be lost because nothing can be written."""
     path = tmp_path / "state.db"
     ours = Store(str(path))
-    ours.put("a", Record("/", rules="{}"))
+    ours.put("a", StoredAgent("/", rules="{}"))
     ours.close()
     program = f"""
 from shellsession.store import Store
@@ -164,7 +164,7 @@ print(store.get("a"), repr(store.unreadable), "nothing is recorded" in store.fau
     done = subprocess.run([*words, sys.executable, "-c", program], capture_output=True, text=True, check=False)
     if "unshare" in done.stderr or "mount:" in done.stderr:
         pytest.skip("no mount can be made here")
-    assert done.stdout == f"{Record('/', rules='{}')} '' True\n"
+    assert done.stdout == f"{StoredAgent('/', rules='{}')} '' True\n"
 
 
 def test_database_that_another_process_has_open_is_left_alone(tmp_path: Path) -> None:
@@ -172,25 +172,25 @@ def test_database_that_another_process_has_open_is_left_alone(tmp_path: Path) ->
     first, second = Store(path), Store(path)
     assert "another daemon" in second.fault
     assert second.unreadable == ""
-    second.put("a", Record("/second"))
-    first.put("a", Record("/first"))
+    second.put("a", StoredAgent("/second"))
+    first.put("a", StoredAgent("/first"))
     second.close()
     first.close()
     again = Store(path)
-    assert again.agents() == {"a": Record("/first")}
+    assert again.agents() == {"a": StoredAgent("/first")}
     again.close()
 
 
 def test_database_that_was_removed_is_made_again(tmp_path: Path) -> None:
     path = tmp_path / "new" / "state.db"
     ours = Store(str(path))
-    ours.put("a", Record("/a"))
+    ours.put("a", StoredAgent("/a"))
     shutil.rmtree(path.parent)
-    ours.put("b", Record("/b"))
+    ours.put("b", StoredAgent("/b"))
     assert ours.fault == ""
     ours.close()
     again = Store(str(path))
-    assert again.agents() == {"a": Record("/a"), "b": Record("/b")}
+    assert again.agents() == {"a": StoredAgent("/a"), "b": StoredAgent("/b")}
     again.close()
 
 

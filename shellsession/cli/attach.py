@@ -37,7 +37,7 @@ from ..models import Limits
 from . import arguments
 from .arguments import escaped
 from .prompt import open_prompt
-from .terminal import CTRL_C, LEAVE, STDIN, Terminal
+from .terminal import CTRL_C, LEAVE, STDIN, UserTerminal
 
 EXAMPLES: Final = (
     ("shellsession attach a1", "see what agent a1 runs, and run commands; Ctrl-] leaves"),
@@ -88,13 +88,13 @@ def main(words: Sequence[str]) -> int:
     args = own_parser().parse_args(words)
     arguments.check_here("attach")
     path = socket_path(args.socket)
-    with Terminal() as terminal:
+    with UserTerminal() as terminal:
         is_new = False
         if not args.read_only:
             with connect(args.agent, path) as session:
                 is_new = session.opened_here
         try:
-            with closing(Connection(args.agent, path)) as connection:
+            with closing(AgentConnection(args.agent, path)) as connection:
                 terminal.raw_mode()
                 if args.read_only:
                     Watcher(terminal, connection).watch()
@@ -110,7 +110,7 @@ def main(words: Sequence[str]) -> int:
     return 0
 
 
-class Connection:
+class AgentConnection:
     """A connection to the daemon for requests about one agent."""
 
     def __init__(self, agent: str, path: str) -> None:
@@ -149,7 +149,7 @@ class Connection:
 class Watcher:
     """Shows what happens in an agent's session: each command, and its output as it arrives."""
 
-    def __init__(self, terminal: Terminal, connection: Connection) -> None:
+    def __init__(self, terminal: UserTerminal, connection: AgentConnection) -> None:
         self.terminal, self.connection = terminal, connection
         self.name = escaped(connection.agent)
         self.welcome = f"watching {self.name}: Ctrl-C or Ctrl-] leaves"
@@ -226,7 +226,7 @@ class Watcher:
 class Person(Watcher):
     """A person who has exclusive use of the session and runs commands in it."""
 
-    def __init__(self, terminal: Terminal, connection: Connection, is_new: bool) -> None:
+    def __init__(self, terminal: UserTerminal, connection: AgentConnection, is_new: bool) -> None:
         super().__init__(terminal, connection)
         self._is_new = is_new  # we have opened the session
         self._prompt = open_prompt(terminal, connection.fd, self.receive)

@@ -32,14 +32,14 @@ _OPTIONS: Final = ("-s", "--session", "--timeout")
 _DIGITS: Final = 9  # of a number of seconds; the parser refuses some numbers with more
 
 
-class Call:
+class ParsedRun:
     """The parsed words of a call."""
 
     def __init__(self, agent: str | None, timeout: float | None, command: Sequence[str]) -> None:
         self.agent, self.timeout, self.command = agent, timeout, command
 
 
-def parse(words: Sequence[str]) -> Call | None:
+def parse(words: Sequence[str]) -> ParsedRun | None:
     """Parse the words after ``run``; None if only the parser of ``run`` can."""
     agent, timeout, at = None, None, 0
     while at + 1 < len(words) and words[at] in _OPTIONS:
@@ -58,7 +58,7 @@ def parse(words: Sequence[str]) -> Call | None:
         if command[0] != "--":
             return None
         command = command[1:]
-    return None if list(command) in ([], ["-"]) else Call(agent, timeout, command)
+    return None if list(command) in ([], ["-"]) else ParsedRun(agent, timeout, command)
 
 
 def run(words: Sequence[str], begin: Callable[[], object]) -> int | None:
@@ -77,7 +77,7 @@ def run(words: Sequence[str], begin: Callable[[], object]) -> int | None:
         backend.pool.close()
 
 
-def _run(call: Call, backend: Backend, transport: UnixTransport) -> int:
+def _run(call: ParsedRun, backend: Backend, transport: UnixTransport) -> int:
     agent = default_agent() if call.agent is None else call.agent
     opening = Message({"verb": "open", "agent": agent, **process_state()}, ())
     *_, opened = _messages(Exchange(backend, transport, opening, start=True), backend)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..engine.io.directories import make_private, state_directory
 from ..models import to_bytes
-from .terminal import CTRL_C, CTRL_D, ESCAPE, LEAVE, STDIN, Terminal, encoded
+from .terminal import CTRL_C, CTRL_D, ESCAPE, LEAVE, STDIN, UserTerminal, encoded
 
 if TYPE_CHECKING:
     from prompt_toolkit.history import History
@@ -33,7 +33,7 @@ _INCOMPLETE: Final = re.compile(
 )
 
 
-def open_prompt(terminal: Terminal, fd: int, receive: Callable[[], None]) -> Prompt:
+def open_prompt(terminal: UserTerminal, fd: int, receive: Callable[[], None]) -> Prompt:
     """The best available prompt. It calls ``receive`` when ``fd`` becomes readable while a person types."""
     if os.environ.get("TERM", "dumb") != "dumb":
         with suppress(ImportError):
@@ -44,7 +44,7 @@ def open_prompt(terminal: Terminal, fd: int, receive: Callable[[], None]) -> Pro
 class Prompt:
     """Reads commands in the terminal's line mode."""
 
-    def __init__(self, terminal: Terminal, fd: int, receive: Callable[[], None]) -> None:
+    def __init__(self, terminal: UserTerminal, fd: int, receive: Callable[[], None]) -> None:
         self._terminal, self._fd, self._receive = terminal, fd, receive
         self.ahead = b""  # keys typed before the prompt, which no command has read
 
@@ -98,7 +98,7 @@ class Prompt:
 class EditingPrompt(Prompt):
     """Reads commands with prompt_toolkit. Raises ImportError where that is not installed."""
 
-    def __init__(self, terminal: Terminal, fd: int, receive: Callable[[], None]) -> None:
+    def __init__(self, terminal: UserTerminal, fd: int, receive: Callable[[], None]) -> None:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.enums import DEFAULT_BUFFER
         from prompt_toolkit.filters import has_focus

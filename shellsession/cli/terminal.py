@@ -35,7 +35,7 @@ _USUALLY_ON: Final = {b"25", b"7"}
 _LINES_ASKED: Final = 40  # of a command that a person is asked about: more would scroll the first ones away
 
 
-class Terminal:
+class UserTerminal:
     """The terminal on stdin and stdout, as a context manager. Raises InvalidRequest if there is none.
 
     In the block, SIGTERM and SIGHUP raise SystemExit. If the program has not ended soon after that, SIGALRM kills it.

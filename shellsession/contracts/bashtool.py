@@ -26,10 +26,10 @@ from .contract import (
     Ask,
     BadCall,
     Contract,
+    HostPath,
     Input,
     Judge,
     Look,
-    Place,
     Steps,
     WrappedRequest,
     append_line,
@@ -87,7 +87,7 @@ class Details(TypedDict):
     success: bool
 
 
-class Payload(TypedDict):
+class BashToolPayload(TypedDict):
     """What the tool returns, also for a command that fails: the model needs its output to correct itself."""
 
     content: list[Text]
@@ -98,7 +98,7 @@ class BashToolInput(Input):
     command: str = Field(description="The bash command to execute")
 
 
-class BashTool(Contract[Payload]):
+class BashTool(Contract[BashToolPayload]):
     """The tool of document 003.
 
     ``deny_patterns``: a command that contains one of these texts is blocked.
@@ -160,7 +160,7 @@ class BashTool(Contract[Payload]):
             command, self.timeout, tty=False, isolated=True, limits=self._limits, text=text, reads=reads
         )
 
-    def steps(self, call: object) -> Steps[Payload]:
+    def steps(self, call: object) -> Steps[BashToolPayload]:
         try:
             request = self.parse(call)
         except BadCall as error:
@@ -177,7 +177,7 @@ class BashTool(Contract[Payload]):
                 if not (yield Ask(self.confirm, (command,))):
                     raise Failed("Command was not confirmed by the user.")
             if self.cwd is not None:
-                place: Place = yield Look(self.cwd)
+                place: HostPath = yield Look(self.cwd)
                 if place.kind != "directory":
                     reason = "No such file or directory" if place.kind == "missing" else "Not a directory"
                     raise Failed(f"Failed to execute: {display(place.path)}: {reason}")
@@ -194,7 +194,7 @@ class BashTool(Contract[Payload]):
         return render(result, self.max_output_bytes, notice(result, self.persistent))
 
 
-def render(result: Result, max_output_bytes: int = MAX_OUTPUT, more: str = "") -> Payload:
+def render(result: Result, max_output_bytes: int = MAX_OUTPUT, more: str = "") -> BashToolPayload:
     """The documented payload. ``more``: a line to add to stderr."""
     stdout, stderr = (
         _stream_text(data, omitted, cut, max_output_bytes) for _, data, omitted, cut in streams_of(result)

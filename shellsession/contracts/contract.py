@@ -42,19 +42,19 @@ class Limited(Result):
 
 
 @dataclass(frozen=True, slots=True)
-class Restart:
+class FreshShell:
     """Action: give the next command a fresh bash; do nothing if none was started yet. The answer is None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Action: look at this path of the host, or (None) at its working directory. The answer is a ``Place``."""
+    """Action: look at this path of the host, or (None) at its working directory. The answer is a ``HostPath``."""
 
     path: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class HostPath:
     """A path of the host, and what is there."""
 
     path: str
@@ -96,7 +96,7 @@ class Log:
     record: Mapping[str, object]
 
 
-Action = Request | Restart | Look | Programs | Judge | Ask | Log
+Action = Request | FreshShell | Look | Programs | Judge | Ask | Log
 # One call, written once for threads and asyncio: it yields actions, receives their answers, and returns its payload.
 Steps = Generator[Action, Any, P]
 

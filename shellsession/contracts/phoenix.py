@@ -43,9 +43,9 @@ from .contract import (
     Action,
     BadCall,
     Contract,
+    HostPath,
     Input,
     Look,
-    Place,
     Steps,
     WrappedRequest,
     append_line,
@@ -159,7 +159,7 @@ class Phoenix(Contract[ToolResult]):
     def steps(self, call: object) -> Steps[ToolResult]:
         try:
             arguments = _parse_input(call)
-            place: Place = yield Look(self.cwd)
+            place: HostPath = yield Look(self.cwd)
             path = display(place.path)
             if place.kind == "missing":
                 return _failed("invalid_working_dir", f"Working directory does not exist: {path}{_RECREATE}")

@@ -49,7 +49,7 @@ _CANNOT_RUN: Final = {
 }
 
 
-class Payload(TypedDict, total=False):
+class SpecPayload(TypedDict, total=False):
     """What the tool returns: the output and exit code, with ``error`` if bash could not run it; or an error alone."""
 
     stdout: str
@@ -58,7 +58,7 @@ class Payload(TypedDict, total=False):
     error: str
 
 
-class Spec(OneShot[Payload]):
+class Spec(OneShot[SpecPayload]):
     """The tool of document 000."""
 
     shell = "/bin/bash"
@@ -68,7 +68,7 @@ class Spec(OneShot[Payload]):
         # A session keeps the start and the end of a stream, half each. The payload shows the start: keep twice as much.
         return self.request(call, TIMEOUT, Limits(max_output=2 * MAX_OUTPUT))
 
-    def steps(self, call: object) -> Steps[Payload]:
+    def steps(self, call: object) -> Steps[SpecPayload]:
         try:
             request = self.parse(call)
         except BadCall as error:
@@ -93,12 +93,12 @@ class Spec(OneShot[Payload]):
         return payload
 
 
-def render(result: Result) -> Payload:
+def render(result: Result) -> SpecPayload:
     """The documented payload."""
     if result.outcome == "timed_out":
         return {"error": f"Command timed out after {limit_of(result, TIMEOUT)} seconds"}
     stdout, stderr = _stream_text(result.stdout_bytes, result.stdout), _stream_text(result.stderr_bytes, result.stderr)
-    payload: Payload = {"stdout": stdout, "stderr": stderr, "exitCode": result.exit_code}
+    payload: SpecPayload = {"stdout": stdout, "stderr": stderr, "exitCode": result.exit_code}
     pattern = _CANNOT_RUN.get(result.exit_code or 0)
     if pattern is not None and (said := pattern.findall(result.stderr) or pattern.findall(result.stdout)):
         payload["error"] = _stream_text(said[-1].encode(), said[-1])

@@ -34,8 +34,8 @@ from .contract import (
     BadCall,
     CallError,
     Contract,
+    FreshShell,
     Input,
-    Restart,
     Steps,
     definition,
     describe_ending,
@@ -77,14 +77,14 @@ class BashInputError(CallError, ValueError):
     code = "strands_input"
 
 
-class Output(TypedDict):
+class Printed(TypedDict):
     """What a command printed, without the newline at the end."""
 
     output: str
     error: str
 
 
-Payload = Output | str
+Payload = Printed | str
 
 
 class StrandsInput(Input):
@@ -131,11 +131,11 @@ class Strands(Contract[Payload]):
     def description(self) -> str:
         return _DESCRIPTION
 
-    def parse(self, call: object) -> Request | Restart:
+    def parse(self, call: object) -> Request | FreshShell:
         """The call as an action. Raises BadCall."""
         arguments = StrandsInput.read(call)
         if arguments.mode == "restart":
-            return Restart()
+            return FreshShell()
         if not arguments.command:
             raise BadCall('command is required when mode is "execute"')  # the SDK's words
         return Request(
@@ -158,7 +158,7 @@ class Strands(Contract[Payload]):
             raise self._cancelled(error) from None
         except ShellSessionError as error:
             raise BashSessionError(f"Bash session error: {error}") from error
-        return RESTARTED if isinstance(action, Restart) else render(result, action.timeout, self._max_chars)
+        return RESTARTED if isinstance(action, FreshShell) else render(result, action.timeout, self._max_chars)
 
     def _cancelled(self, error: CallCancelled) -> BashSessionError:
         if (result := error.result) is None:
@@ -167,7 +167,7 @@ class Strands(Contract[Payload]):
         return BashSessionError(said, *_texts(result, self._max_chars, said))
 
 
-def render(result: Result, timeout: float | None = TIMEOUT, max_chars: int | None = None) -> Output:
+def render(result: Result, timeout: float | None = TIMEOUT, max_chars: int | None = None) -> Printed:
     """The documented payload; ``timeout`` is that of the call. Raises BashTimeoutError and BashSessionError."""
     if result.outcome == "timed_out":
         said = f"Command timed out after {limit_of(result, timeout)} seconds; bash was killed: {LOST}"

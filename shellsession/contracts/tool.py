@@ -51,14 +51,14 @@ from .contract import (
     Action,
     Ask,
     Contract,
+    FreshShell,
+    HostPath,
     Judge,
     Limited,
     Log,
     Look,
     P,
-    Place,
     Programs,
-    Restart,
     WrappedRequest,
     definition,
     display,
@@ -608,7 +608,7 @@ class _Bound(Generic[P]):
                 return result
             result = self._mask(result, before)
             return result if request.timeout == action.timeout else Limited(**vars(result), limit=request.timeout)
-        if isinstance(action, Restart):
+        if isinstance(action, FreshShell):
             if cancel is not None and cancel.cancelled:
                 raise CallCancelled
             session = self._existing_session()
@@ -688,8 +688,10 @@ class _Bound(Generic[P]):
         if isinstance(action, Look):
             path = cwd() if action.path is None else action.path
             if self._elsewhere:
-                return Place(path, "directory")  # if it is none there, bash will say so when it enters it
-            return Place(path, "directory" if os.path.isdir(path) else "other" if os.path.exists(path) else "missing")
+                return HostPath(path, "directory")  # if it is none there, bash will say so when it enters it
+            if os.path.isdir(path):
+                return HostPath(path, "directory")
+            return HostPath(path, "other" if os.path.exists(path) else "missing")
         record = dict(action.record)
         for known in self._all_secrets():
             record = {name: known.mask(value) if isinstance(value, str) else value for name, value in record.items()}

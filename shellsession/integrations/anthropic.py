@@ -12,7 +12,7 @@ from typing import Any, Final, Unpack
 
 from pydantic import Field
 
-from ..contracts.contract import BadCall, Contract, Input, Restart, Steps, to_text
+from ..contracts.contract import BadCall, Contract, FreshShell, Input, Steps, to_text
 from ..contracts.tool import AsyncTool, Binder, Tool
 from ..errors import ContractError, InvalidRequest, ShellSessionError
 from ..extras import missing
@@ -55,11 +55,11 @@ class Bash(Contract[str]):
     def description(self) -> str:
         return "Run commands in a bash shell"
 
-    def parse(self, call: object) -> Request | Restart:
+    def parse(self, call: object) -> Request | FreshShell:
         """The call as a request. Raises BadCall."""
         arguments = BashInput.read(call)
         if arguments.restart:
-            return Restart()
+            return FreshShell()
         if arguments.command is None:
             raise BadCall("command: is missing, and so is restart: pass one of them")
         return Request(to_text("command", arguments.command), timeout=self._timeout, tty=False, limits=self._limits)

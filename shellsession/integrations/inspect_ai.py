@@ -44,7 +44,7 @@ _FACTS: Final = ("task_name", "config", "metadata")
 
 
 @sandboxenv(name="shellsession")
-class Sandbox(SandboxEnvironment):
+class InspectSandbox(SandboxEnvironment):
     """Inspect's sandbox: a directory, and sessions for the commands that run there.
 
     Each command runs in a subshell of a session, so commands do not change each other's state.
@@ -99,7 +99,7 @@ class Sandbox(SandboxEnvironment):
     ) -> None:
         """End all commands of the sample, and remove the directory that was made for it."""
         for environment in environments.values():
-            await environment.as_type(Sandbox)._end()
+            await environment.as_type(InspectSandbox)._end()
 
     async def _end(self) -> None:
         try:
@@ -208,8 +208,8 @@ def register(
     """
     facts = tuple(fact for fact in list(signature(connect).parameters)[1:] if fact in _FACTS)
     members: dict[str, Any] = {"_connect": staticmethod(connect), "_facts": facts, "_kept": directory}
-    members |= {"_close": close and staticmethod(close), "__doc__": Sandbox.__doc__}
-    sandboxenv(name=name)(type("Sandbox", (Sandbox,), members))
+    members |= {"_close": close and staticmethod(close), "__doc__": InspectSandbox.__doc__}
+    sandboxenv(name=name)(type("InspectSandbox", (InspectSandbox,), members))
     return name
 
 

@@ -58,7 +58,7 @@ def analyze(text: str, clock: Callable[[], float] = float) -> Analysis:
     ``clock`` returns seconds of processor time. By default no time passes.
     """
     end = clock() + _MAX_SECONDS
-    reader = _Reader(lambda: clock() > end)
+    reader = _Analyzer(lambda: clock() > end)
     try:
         reader.read(text, 0)
     except TextTooLong as reason:
@@ -84,7 +84,7 @@ def one_line(words: Sequence[str]) -> str:
     return " ".join(words).replace(UNKNOWN, "?")
 
 
-class _Reader:
+class _Analyzer:
     """Reads a text, and every text and command that it runs, into one ``Analysis``."""
 
     def __init__(self, expired: Callable[[], bool]) -> None:

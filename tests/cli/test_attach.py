@@ -281,15 +281,15 @@ def test_the_terminal_is_restored_at_a_signal(
 @pytest.mark.parametrize(
     ("body", "number"),
     [
-        ("with Terminal(), suppress(SystemExit): signal.raise_signal(signal.SIGTERM)", signal.SIGALRM),
-        ("with Terminal(): pass\nsignal.raise_signal(signal.SIGTERM)", signal.SIGTERM),
+        ("with UserTerminal(), suppress(SystemExit): signal.raise_signal(signal.SIGTERM)", signal.SIGALRM),
+        ("with UserTerminal(): pass\nsignal.raise_signal(signal.SIGTERM)", signal.SIGTERM),
     ],
     ids=["the exception is lost", "the terminal is restored"],
 )
 def test_a_signal_ends_attach_even_if_it_hangs(body: str, number: signal.Signals) -> None:
     program = (
         "import signal\nfrom contextlib import suppress\nfrom shellsession.cli import terminal\n"
-        f"from shellsession.cli.terminal import Terminal\nterminal._ENDING_MAX = 0.1\n{body}\nsignal.pause()"
+        f"from shellsession.cli.terminal import UserTerminal\nterminal._ENDING_MAX = 0.1\n{body}\nsignal.pause()"
     )
     process = pexpect.spawn(sys.executable, ["-c", program], timeout=PATIENCE)
     process.expect(pexpect.EOF)

@@ -315,11 +315,11 @@ def test_a_daemon_that_is_stopped_traps_nobody_who_comes(
     (tmp_path / "sitecustomize.py").write_text(f"""
 import os, signal
 from shellsession.cli import attach
-class Connection(attach.Connection):
+class Connection(attach.AgentConnection):
     def __init__(self, *about):
         super().__init__(*about)
         os.kill({daemon.pid}, signal.SIGSTOP)
-attach.Connection = Connection
+attach.AgentConnection = Connection
 """)
     try:
         person = sits(*options, PYTHONPATH=str(tmp_path))

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from shellsession import InvalidRequest, Session
 from shellsession.contracts import phoenix
-from shellsession.contracts.contract import Look, Place, Programs
+from shellsession.contracts.contract import HostPath, Look, Programs
 from shellsession.contracts.phoenix import ToolResult
 from shellsession.models import Request
 
@@ -45,7 +45,7 @@ def test_dangerous_text_is_refused(bash: Bash, command: str, pattern: str, backg
 def test_only_the_documents_text_is_refused(command: str) -> None:
     steps = phoenix.Phoenix().steps({"command": command})
     assert next(steps) == Look(None)
-    assert isinstance(steps.send(Place("/", "directory")), Request)
+    assert isinstance(steps.send(HostPath("/", "directory")), Request)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_any_command_becomes_a_request(command: str, slow_ok: bool, background: 
     )
     with suppress(StopIteration):
         next(steps)
-        asked = steps.send(Place("/", "directory"))
+        asked = steps.send(HostPath("/", "directory"))
         if isinstance(asked, Programs):
             asked = steps.send("/nonexistent")
         assert isinstance(asked, Request)

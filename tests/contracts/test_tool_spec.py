@@ -21,7 +21,7 @@ from shellsession.models import Request, Result
 
 pytestmark = pytest.mark.usefixtures("company")
 
-Bash = Tool[spec.Payload]
+Bash = Tool[spec.SpecPayload]
 MB = 1_048_576  # the document's, read as 2^20
 
 

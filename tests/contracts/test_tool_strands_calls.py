@@ -13,7 +13,7 @@ from strandses import Bash, execute, output
 
 from shellsession import Agents
 from shellsession.contracts import strands
-from shellsession.contracts.contract import Restart
+from shellsession.contracts.contract import FreshShell
 from shellsession.models import Request
 
 agent, bash = strandses.agent, strandses.bash
@@ -126,4 +126,4 @@ def test_restart_ignores_the_fields_of_execute(bash: Bash, tmp_path: Path) -> No
 def test_foreign_calls_give_the_documented_error(call: dict[str, Any]) -> None:
     steps = strands.Strands().steps(call)
     with suppress(strands.BashInputError):
-        assert isinstance(next(steps), Request | Restart)
+        assert isinstance(next(steps), Request | FreshShell)

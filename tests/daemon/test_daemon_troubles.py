@@ -18,7 +18,7 @@ from endings import nothing_is_left, session
 from system import PATIENCE, stat_fields, wait_until
 
 from shellsession import DaemonUnavailable, LimitReached, connect
-from shellsession.cli.attach import Connection
+from shellsession.cli.attach import AgentConnection
 from shellsession.cli.main import main
 from shellsession.daemon.client.admin import shutdown, stats
 from shellsession.daemon.client.transport import SocketChannel
@@ -161,7 +161,7 @@ def test_who_asks_again_over_another_connection_is_not_idle_there(
 
 def attach(path: str) -> None:
     """Connect as ``shellsession attach`` does."""
-    Connection("a1", path).close()
+    AgentConnection("a1", path).close()
 
 
 def test_a_daemon_that_stands_still_keeps_nobody_waiting(

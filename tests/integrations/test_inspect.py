@@ -31,7 +31,7 @@ from system import is_alive, unique_seconds, until, wait_until, with_argument
 from shellsession import AsyncSession, CommandError, DaemonUnavailable, Sandbox as Limit, aconnect
 from shellsession.integrations import harness
 from shellsession.integrations.harness import Connect
-from shellsession.integrations.inspect_ai import Sandbox, register
+from shellsession.integrations.inspect_ai import InspectSandbox, register
 
 # Nothing is closed to root, so these run as an ordinary user.
 _CLOSED: Final = {name for name in self_check.__all__ if "not_allowed" in name or "without_permissions" in name}
@@ -286,4 +286,4 @@ def test_an_ordinary_user_cannot_become_another() -> None:
 
 
 def test_the_base_class_is_what_inspect_finds_by_name() -> None:
-    assert registry_find_sandboxenv("shellsession") is Sandbox
+    assert registry_find_sandboxenv("shellsession") is InspectSandbox

@@ -11,7 +11,7 @@ from shellsession import Agents
 from shellsession.contracts import bashtool
 from shellsession.contracts.tool import Tool
 
-Bash = Tool[bashtool.Payload]
+Bash = Tool[bashtool.BashToolPayload]
 
 
 @pytest.fixture(scope="module")
@@ -30,5 +30,5 @@ def told(text: str, exit_code: int = 0) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": text}], "details": details}
 
 
-def text_of(payload: bashtool.Payload) -> str:
+def text_of(payload: bashtool.BashToolPayload) -> str:
     return payload["content"][0]["text"]

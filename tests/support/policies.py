@@ -17,5 +17,5 @@ def verdict(policy: Policy, command: str) -> str:
     return ""
 
 
-def text_of(payload: bashtool.Payload) -> str:
+def text_of(payload: bashtool.BashToolPayload) -> str:
     return payload["content"][0]["text"].partition("\n")[2]

@@ -74,7 +74,7 @@ class FilePipe:
         return os.writev(self._ends[1], pieces)
 
 
-class Stream:
+class MuxStream:
     """One connection in the pipe, and its local socket."""
 
     __slots__ = ("credit", "end", "ended", "granted", "mask", "number", "room", "unsent", "window")
@@ -94,9 +94,9 @@ class Mux:
 
     def __init__(self, pipe: Pipe) -> None:
         self.pipe = pipe
-        self.streams: dict[int, Stream] = {}
-        self._of_end: dict[int, Stream] = {}
-        self._waiting: set[Stream] = set()  # streams with something to read, while the pipe is full
+        self.streams: dict[int, MuxStream] = {}
+        self._of_end: dict[int, MuxStream] = {}
+        self._waiting: set[MuxStream] = set()  # streams with something to read, while the pipe is full
         self._out: deque[bytes] = deque()
         self._unsent = 0  # bytes in it
         self._decoder = FrameDecoder()
@@ -121,7 +121,7 @@ class Mux:
     # -- streams
 
     def add(self, number: int, end: socket) -> None:
-        stream = Stream(number, end)
+        stream = MuxStream(number, end)
         self.streams[number] = self._of_end[end.fileno()] = stream
         self._watch(stream)
 
@@ -130,7 +130,7 @@ class Mux:
         self._out.extend(pieces)
         self._unsent += sum(map(len, pieces))
 
-    def _watch(self, stream: Stream) -> None:
+    def _watch(self, stream: MuxStream) -> None:
         """Wait for what the stream can use now. With no event at all, epoll would still report a hang-up."""
         mask = select.EPOLLOUT if stream.unsent else 0
         if stream.credit and not stream.ended and stream not in self._waiting:
@@ -145,14 +145,14 @@ class Mux:
                 self.epoll.register(fd, mask)
             stream.mask = mask
 
-    def _drop(self, stream: Stream) -> None:
+    def _drop(self, stream: MuxStream) -> None:
         if stream.mask:
             self.epoll.unregister(stream.end.fileno())
         self._waiting.discard(stream)
         del self.streams[stream.number], self._of_end[stream.end.fileno()]
         stream.end.close()
 
-    def _close(self, stream: Stream) -> None:
+    def _close(self, stream: MuxStream) -> None:
         """The local socket is closed: so is the stream."""
         if not stream.ended:
             self.put(frame(frames.CLOSE, stream.number))
@@ -183,7 +183,7 @@ class Mux:
     def other(self, fd: int) -> None:
         """A descriptor is ready that ``epoll`` got from a subclass."""
 
-    def _serve(self, stream: Stream, event: int) -> None:
+    def _serve(self, stream: MuxStream, event: int) -> None:
         if event & select.EPOLLOUT and not self._feed(stream, _NOTHING):
             return
         if not event & ~select.EPOLLOUT or not stream.credit or stream.ended:
@@ -206,7 +206,7 @@ class Mux:
         if not stream.credit:
             self._watch(stream)
 
-    def _feed(self, stream: Stream, data: memoryview) -> bool:
+    def _feed(self, stream: MuxStream, data: memoryview) -> bool:
         """Write the kept bytes and ``data`` to the local socket, and keep the rest. False if the stream has ended."""
         unsent = stream.unsent
         if unsent:
@@ -231,7 +231,7 @@ class Mux:
         self._watch(stream)
         return True
 
-    def _grant(self, stream: Stream) -> None:
+    def _grant(self, stream: MuxStream) -> None:
         """Give the peer room for what the socket has taken."""
         now = time.monotonic()
         stream.window = WINDOW if now - stream.granted < _LONG_WAY else _WINDOW_MAX

@@ -38,7 +38,7 @@ IN_FLIGHT: Final = 32
 _INBOX: Final = memoryview(bytearray(1 << 16))
 
 
-class Host(Protocol):
+class ConnectionOwner(Protocol):
     """What a connection needs of the server."""
 
     def admit(self, connection: Connection) -> ShellSessionError | None:
@@ -57,7 +57,7 @@ class Host(Protocol):
 class Connection(asyncio.BufferedProtocol):
     """A client's connection: reads requests for ``server``, and writes its answers and events."""
 
-    def __init__(self, server: Host) -> None:
+    def __init__(self, server: ConnectionOwner) -> None:
         self._server = server
         self._decoder = Decoder()
         self._transport: asyncio.Transport | None = None

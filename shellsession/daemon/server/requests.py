@@ -32,7 +32,7 @@ RunT = TypeVar("RunT", bound="OfAgent")
 _STRICT: Final = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
-class Request(BaseModel):
+class Envelope(BaseModel):
     """The fields of every request: the client's version of the protocol, and the request's id (see ``ledger``).
 
     ``key``: in a request that is sent again over another connection, the key of the first connection.
@@ -45,7 +45,7 @@ class Request(BaseModel):
     key: Annotated[str, Field(max_length=64)] = ""
 
 
-class OfAgent(Request):
+class OfAgent(Envelope):
     """A request about an agent's session.
 
     ``session``: its number, from the reply to ``Open``. If the agent has another session by now, the request is
@@ -374,7 +374,7 @@ class Hold(OfAgent):
     others: Literal["wait", "refuse"] = "wait"
 
 
-class Cancel(Request):
+class Cancel(Envelope):
     """Cancel a request that is being served: its command is ended, the shell lives on.
 
     Any client may cancel any request without a key, as it may also interrupt, restart or close any session. ``reads``:
@@ -386,33 +386,33 @@ class Cancel(Request):
     reads: bool = False
 
 
-class List(Request):
+class List(Envelope):
     """The description of each session."""
 
     verb: Literal["list"]
 
 
-class Stats(Request):
+class Stats(Envelope):
     """The daemon's version, pid, uptime and counters."""
 
     verb: Literal["stats"]
 
 
-class Renew(Request):
+class Renew(Envelope):
     """Renew the daemon's lease (see ``Lease``). ``at``: it counts from that moment, not from now."""
 
     verb: Literal["renew"]
     at: float | None = None
 
 
-class Forget(Request):
+class Forget(Envelope):
     """Forget the record and the rules of the agent ``of`` that has no session, or of all of them. Replies how many."""
 
     verb: Literal["forget"]
     of: str | None = None
 
 
-class Shutdown(Request):
+class Shutdown(Envelope):
     """End the daemon."""
 
     verb: Literal["shutdown"]
@@ -461,17 +461,17 @@ def _recorded(agent: str, record: str) -> RecordedRules:
     return found
 
 
-def _kinds(root: type[Request]) -> Iterator[type[Request]]:
+def _kinds(root: type[Envelope]) -> Iterator[type[Envelope]]:
     """Yield the classes that have a verb: those without subclasses."""
     for kind in root.__subclasses__():
         yield from _kinds(kind) if kind.__subclasses__() else (kind,)
 
 
-_ANY_KIND: Any = Annotated[Union[*_kinds(Request)], Field(discriminator="verb")]
-_ANY: TypeAdapter[Request] = TypeAdapter(_ANY_KIND)
+_ANY_KIND: Any = Annotated[Union[*_kinds(Envelope)], Field(discriminator="verb")]
+_ANY: TypeAdapter[Envelope] = TypeAdapter(_ANY_KIND)
 
 
-def parse(header: dict[str, Any]) -> Request:
+def parse(header: dict[str, Any]) -> Envelope:
     """The request with that header. Raises VersionMismatch and InvalidRequest."""
     version = header.get("protocol")
     if version != PROTOCOL:

@@ -127,7 +127,7 @@ class Server:
         """The secret of a connection's client. On another connection it proves that a request is the client's own."""
         return hashlib.blake2b(b"%d" % number, key=self._secret, digest_size=16).hexdigest()
 
-    def _check_owner(self, connection: Connection, request: requests.Request) -> None:
+    def _check_owner(self, connection: Connection, request: requests.Envelope) -> None:
         """Refuse the id of another client's request: it would return that answer, and settle all ids before it."""
         if request.id.startswith(f"{self.incarnation}.{connection.number}."):
             return
@@ -204,7 +204,7 @@ class Server:
         self._limit_absence(listener)
         left.served()
 
-    def _answer_again(self, connection: Connection, request: requests.Request, reply: bytes) -> None:
+    def _answer_again(self, connection: Connection, request: requests.Envelope, reply: bytes) -> None:
         connection.send(reply)
         shared = self.sessions.find(request.agent) if isinstance(request, requests.OfAgent) else None
         if shared is not None and not connection.is_gone:  # else read late: the client asks on another connection

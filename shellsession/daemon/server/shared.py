@@ -3,7 +3,7 @@
 A session runs one command at a time, but any number of clients may send requests to it. ``Sessions`` opens and finds
 the session of each agent. ``SharedSession`` keeps the order of the requests, and gives the end of a command to every
 client that waits for it. ``Fanout`` sends the output of a command to its client and to the watchers, ``Audience``.
-``Hold`` gives one client exclusive use. A hold ends with its holder's connection, or with the session.
+``Reservation`` gives one client exclusive use. A hold ends with its holder's connection, or with the session.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from ...errors import (
 from ...models import TTY, Result, Stream, check_seconds
 from ...options import Rules, SessionOptions, commands_of
 from ...policy.secrets import Secrets
-from ...store import Record
+from ...store import StoredAgent
 from ..protocol.wire import encode
 from . import requests
 from .connection import Listener
@@ -122,14 +122,14 @@ class Sessions:
                 " move it away, and start the daemon again"
             )
         named, registry = request.made(), self._agents._registry
-        before = self._store.get(request.agent) or Record()
+        before = self._store.get(request.agent) or StoredAgent()
         if not request.create:
             raise StateLost(_loss(before)) if before.cwd else NoSuchAgent(_no_session(request.agent))
         if registry.rules(request.agent) == Rules():  # an earlier daemon may have had the session
             registry.keep_rules(request.agent, requests.rules_recorded(request.agent, before.rules, named))
         kept = registry.keep_rules(request.agent, named)  # also if the session cannot be opened now
         before = before._replace(rules=requests.recorded(request.agent, before.rules, named))
-        if before != Record():
+        if before != StoredAgent():
             self._store.put(request.agent, before)
         if self._defaults:
             request = request.with_defaults(self._defaults)
@@ -243,7 +243,7 @@ def _no_session(agent: str) -> str:
     return f"agent {agent!r} has no session here: it was closed, was idle for too long, or never opened"
 
 
-def _loss(record: Record) -> str:
+def _loss(record: StoredAgent) -> str:
     """What is lost of an agent's last session, in words."""
     lost = EXPIRED if record.expired else _ENDED_WITH_DAEMON
     if record.running:
@@ -297,7 +297,7 @@ class SharedSession:
         self._command_of_person: bytes | None = None  # the last command, if a person typed it
         self._unfinished: Unfinished | None = None
         self._attending: list[asyncio.Future[Result]] = []  # one for each verb in the session, the oldest first
-        self.hold = Hold(session, self.engine)
+        self.hold = Reservation(session, self.engine)
         self.deliveries = Deliveries()
         self.opened = False  # True once bash has started
         self.rules = ""  # of the agent, for its record
@@ -479,7 +479,7 @@ class SharedSession:
         """Forget the agent's directory: somebody has asked for a fresh shell. Its rules stay."""
         self.lost = ""
         if self.rules:
-            self._store.put(self.agent, Record(rules=self.rules))
+            self._store.put(self.agent, StoredAgent(rules=self.rules))
         else:
             self._store.forget(self.agent)
 
@@ -492,7 +492,7 @@ class SharedSession:
 
     def _record(self, cwd: str, running: str = "") -> None:
         if not self.is_forgotten:
-            self._store.put(self.agent, Record(cwd, running, rules=self.rules))
+            self._store.put(self.agent, StoredAgent(cwd, running, rules=self.rules))
 
     def first_result(self, delivery: Delivery, command: bytes, result: Result, fanout: Fanout) -> None:
         """Note the first result of a command: its end, or the part until it was handed back."""
@@ -541,7 +541,7 @@ class SharedSession:
 
     def _log_end(self, command: bytes, result: Result) -> None:
         self.audience.show("result", end_of(result))
-        before = self._store.get(self.agent) or Record()
+        before = self._store.get(self.agent) or StoredAgent()
         # As the session is closed, bash was where it is known to have been. Otherwise a fresh one starts there.
         self._record(before.cwd or result.cwd if self.engine.closed and not result.state_kept else result.cwd)
         client = self._journal.end(self.agent)
@@ -584,7 +584,7 @@ class Unfinished(NamedTuple):
     before: Result
 
 
-class Hold:
+class Reservation:
     """The exclusive use of one session by one client."""
 
     def __init__(self, session: AsyncSession, engine: Engine) -> None:

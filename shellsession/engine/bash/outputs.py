@@ -59,7 +59,7 @@ class _Whole:
             os.close(fd)
 
 
-class Record:
+class KeptOutput:
     """The output of one command, from its beginning, however many results delivered it.
 
     ``lost``: it could not be kept.
@@ -103,20 +103,20 @@ class Outputs:
 
     def __init__(self) -> None:
         self.small: deque[tuple[str, bytes, bytes]] = deque(maxlen=MOST)
-        self._large: dict[str, Record] = {}  # records with a file, the oldest first
+        self._large: dict[str, KeptOutput] = {}  # records with a file, the oldest first
         self._size = 0  # of all files
-        self._running: Record | None = None
+        self._running: KeptOutput | None = None
         self._guard: Guard | None = None
         self._slot: Slot | None = None
         self._made = 0  # files so far
         self._secret = os.urandom(8).hex()  # the start of each name, so that nobody can guess it
 
-    def begin(self, id: str) -> Record:
+    def begin(self, id: str) -> KeptOutput:
         """Return the record of a new command."""
-        self._running = record = Record(self, id)
+        self._running = record = KeptOutput(self, id)
         return record
 
-    def end(self, record: Record) -> None:
+    def end(self, record: KeptOutput) -> None:
         """Keep a short output, now that it is complete."""
         if self._running is record:
             self._running = None
@@ -124,7 +124,7 @@ class Outputs:
                 stdout, stderr = (bytes(one.data) for one in record.streams.values())
                 self.small.append((record.id, stdout, stderr))
 
-    def write(self, record: Record, whole: _Whole, data: bytes) -> None:
+    def write(self, record: KeptOutput, whole: _Whole, data: bytes) -> None:
         """Append to a file, made with the first bytes. Drops the oldest records beyond the limits. Raises OSError."""
         with signals_deferred():
             self._large[record.id] = record
@@ -157,7 +157,7 @@ class Outputs:
         self._made += 1
         return os.path.join(self._slot.directory, f"{self._secret}-{self._made}")
 
-    def drop(self, record: Record) -> None:
+    def drop(self, record: KeptOutput) -> None:
         """Remove a record and its files."""
         record.lost = True
         if self._large.pop(record.id, None) is not None:
@@ -168,10 +168,10 @@ class Outputs:
                 with suppress(OSError):
                     os.unlink(whole.path)
 
-    def _records(self) -> Iterator[Record]:
+    def _records(self) -> Iterator[KeptOutput]:
         """Yield all records, the oldest first."""
         found = {record.id: record for record in list(self._large.values())}
-        found |= {id: Record(self, id, *streams) for id, *streams in tuple(self.small)}
+        found |= {id: KeptOutput(self, id, *streams) for id, *streams in tuple(self.small)}
         if (running := self._running) is not None and not running.lost:
             found[running.id] = running
         return iter(sorted(found.values(), key=lambda record: int(record.id[1:])))
