@@ -90,7 +90,7 @@ class AgentRecord(Generic[S]):
         if (session := self.session) is None or not session.closed:
             return
         self.session = None
-        if session._engine.expired and session._engine.last is not None:
+        if session.engine.expired and session.engine.last is not None:
             self.losses |= {"run", "tool"} if session.relied_on else {"run"}
 
     def info(self) -> AgentInfo | None:
@@ -103,7 +103,7 @@ class AgentRecord(Generic[S]):
             state, command = "idle", ""
         if pid is not None and state == "idle" and not alive(pid):  # the next command gets a fresh bash
             pid, state = None, "new"
-        call = session._engine.current if state == "running" else None
+        call = session.engine.current if state == "running" else None
         running_for = None if call is None else time.monotonic() - call.started
         return AgentInfo(self.name, pid, state, session.cwd, command, age, idle, jobs, session.attached, running_for)
 
@@ -341,7 +341,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 def _refuse_others(agent: object, options: SessionOptions, session: Base) -> None:
     """Raise AlreadyOpen if these options name another sandbox, policy or redaction than the session has."""
-    for name in session._engine.options.rules.lacks(Rules.of(options)):
+    for name in session.engine.options.rules.lacks(Rules.of(options)):
         raise AlreadyOpen(
             f"agent {_name(agent)!r} has a session without this {name} already: close it, or leave out {name}="
         )
@@ -366,8 +366,8 @@ class _Agents(Generic[S]):
         """
         own = ("max_sessions", "idle_ttl")
         refuse_unknown(type(self).__name__, session_options, (*own, *SessionOptions.__annotations__))
-        self._registry: Registry[S] = Registry(max_sessions, idle_ttl)
-        self._options = session_options
+        self.registry: Registry[S] = Registry(max_sessions, idle_ttl)
+        self.options = session_options
         self._observers: tuple[Observer, ...] = ()
         self._kind(**session_options)  # raises for bad options now, not at the first command
         self._set_alarm()
@@ -383,25 +383,25 @@ class _Agents(Generic[S]):
         """
         if options:
             refuse_unknown(f"{type(self).__name__}.session", options, SessionOptions.__annotations__)
-        session = self._registry.take(agent, options, lambda named: self._made(agent, {**self._options, **named}))
+        session = self.registry.take(agent, options, lambda named: self._made(agent, {**self.options, **named}))
         self._schedule_check()
         return session
 
     def _made(self, agent: object, options: SessionOptions) -> S:
         session = self._kind(**options)
-        observers = session._engine.observers
+        observers = session.engine.observers
         observers.agent, observers.callbacks = _name(agent), self._observers
         return session
 
-    def _observe(self, observer: Observer) -> None:
+    def observe(self, observer: Observer) -> None:
         """Call ``observer`` for each command of all sessions that ends from now on."""
         self._observers += (observer,)
-        for session in self._registry.sessions():
-            session._observe(observer)
+        for session in self.registry.sessions():
+            session.observe(observer)
 
     def list(self) -> list[AgentInfo]:
         """The state of every agent that has a session."""
-        return self._registry.infos()
+        return self.registry.infos()
 
     @contextmanager
     def _attempt(self, agent: object) -> Iterator[S]:
@@ -414,8 +414,8 @@ class _Agents(Generic[S]):
             yield session
         except ShellUnavailable:
             # Not one that ran before, or that another caller is starting.
-            if session._engine.last is None and session.pid is None and not session._is_in_use():
-                self._registry.forget(agent, session)
+            if session.engine.last is None and session.pid is None and not session.is_in_use():
+                self.registry.forget(agent, session)
             raise
         except SessionClosed:
             # One that is not closed belongs to the parent of a fork that bypassed Python's os.fork.
@@ -424,24 +424,29 @@ class _Agents(Generic[S]):
 
     def _with_loss(self, agent: object, result: Result) -> Result:
         """Return the result. Its ``reason`` says, once, that the agent's previous session has expired."""
-        if not self._registry.take_loss(agent, "run"):
+        if not self.registry.take_loss(agent, "run"):
             return result
         return with_reason(result, EXPIRED)
 
     def _remove(self, agent: object) -> Sequence[S]:
         """Remove one agent, or (``...``) all for good, and return the sessions to close. Raises NoSuchAgent."""
         if agent is not ...:
-            return self._registry.drop(agent)
-        sessions = self._registry.clear()
+            return self.registry.drop(agent)
+        sessions = self.registry.clear()
         self._alarm.cancel()
         return sessions
 
     def _set_alarm(self) -> None:
         raise NotImplementedError
 
+    def check_anew(self) -> None:
+        """Note that the ``idle_ttl`` of a session has changed: the alarm may be set for a later moment."""
+        self._alarm.cancel()
+        self._schedule_check()
+
     def _schedule_check(self) -> None:
         """Set the alarm that closes idle sessions, unless it is set already."""
-        if not self._alarm.is_set and (seconds := self._registry.seconds_until_check()) is not None:
+        if not self._alarm.is_set and (seconds := self.registry.seconds_until_check()) is not None:
             self._alarm.set(seconds, partial(self._expire, weakref.ref(self)))
 
     @staticmethod
@@ -478,7 +483,7 @@ class Agents(_Agents[Session]):
         """Start a fresh bash for the agent."""
         while True:
             with self._attempt(agent) as session:
-                self._registry.forget_loss(agent)
+                self.registry.forget_loss(agent)
                 return session.restart()
 
     def close(self, agent: object = ...) -> None:
@@ -497,11 +502,11 @@ class Agents(_Agents[Session]):
     @staticmethod
     def _expire(agents: weakref.ref[Agents]) -> None:
         if (alive := agents()) is not None:
-            registry = alive._registry
+            registry = alive.registry
             try:
                 with ExitStack() as closing:  # closes every session, even if one raises; the alarm's thread reports it
                     for session in registry.idle_too_long():
-                        closing.callback(session._close_if_idle, registry.ttl_of(session))
+                        closing.callback(session.close_if_idle, registry.ttl_of(session))
             finally:
                 registry.settle()
                 alive._schedule_check()
@@ -529,7 +534,7 @@ class AsyncAgents(_Agents[AsyncSession]):
         """As ``Agents.restart``."""
         while True:
             with self._attempt(agent) as session:
-                self._registry.forget_loss(agent)
+                self.registry.forget_loss(agent)
                 return await session.restart()
 
     async def close(self, agent: object = ...) -> None:
@@ -553,8 +558,8 @@ class AsyncAgents(_Agents[AsyncSession]):
         if (alive := agents()) is not None:
             import asyncio
 
-            registry = alive._registry
-            closing = (session._close_if_idle(registry.ttl_of(session)) for session in registry.idle_too_long())
+            registry = alive.registry
+            closing = (session.close_if_idle(registry.ttl_of(session)) for session in registry.idle_too_long())
             ends = await asyncio.gather(*closing, return_exceptions=True)
             registry.settle()
             alive._schedule_check()

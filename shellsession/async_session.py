@@ -230,7 +230,7 @@ class AsyncSession(Base, LoopSession[Request]):
         # The outlet of the last command that has one. The reference is weak: the callback may refer to what refers to
         # the session.
         self._taker: Callable[[], Outlet | None] = lambda: None
-        self._engine.host = self._engine.host._replace(
+        self.engine.host = self.engine.host._replace(
             reader=self._drainer, job_kind=LoopJob, forget_fd=self._poller.forget, on_close=self._poller.forget_all
         )
 
@@ -242,7 +242,7 @@ class AsyncSession(Base, LoopSession[Request]):
         again = False
         while True:
             try:
-                return await self._do(verb(), first, again, within)
+                return await self.do(verb(), first, again, within)
             except RestartPending:
                 again = True
 
@@ -251,17 +251,18 @@ class AsyncSession(Base, LoopSession[Request]):
 
         The policy may ask a person, and keeps no other caller waiting meanwhile. One of them may change the directory.
         """
-        if (policy := self._engine.options.policy) is None:
+        if (policy := self.engine.options.policy) is None:
             return await self._start(lambda: verb(request), within=request.waits)
         while True:
             cwd = self.cwd
             judged = await permitted(policy, request, cwd)
             try:
-                return await self._start(partial(self._engine.judged, cwd, verb, judged), within=judged.waits)
+                return await self._start(partial(self.engine.judged, cwd, verb, judged), within=judged.waits)
             except Moved:
                 pass
 
-    async def _do(self, steps: Steps[T], first: bool = False, again: bool = False, within: float | None = None) -> T:
+    async def do(self, steps: Steps[T], first: bool = False, again: bool = False, within: float | None = None) -> T:
+        """Do the steps once no other task is in a verb. Raises SessionBusy if that takes more seconds."""
         import asyncio
 
         loop = asyncio.get_running_loop()
@@ -286,7 +287,7 @@ class AsyncSession(Base, LoopSession[Request]):
             raise
         self._turn = turn = object()
         try:
-            self._engine.stop_unattended()
+            self.engine.stop_unattended()
             return await adrive(steps, self._poller)
         finally:
             turns.give_up()
@@ -299,13 +300,13 @@ class AsyncSession(Base, LoopSession[Request]):
         If it has not by the moment ``until``, the result is kept for the next caller. The callback may fill a queue
         that the caller empties between two calls.
         """
-        engine, taker = self._engine, self._taker()  # read before: the call drops it at its end
-        result = await self._do(steps)
+        engine, taker = self.engine, self._taker()  # read before: the call drops it at its end
+        result = await self.do(steps)
         if taker is not None and (call := taker.call) is engine.last and call is not None and not result.runs_on:
             try:
                 if not await taker.finish(until) and call is engine.last and not self.closed:
                     call.delivery.take_back()
-                    return self._elsewhere(CALLBACK_RUNS)
+                    return self.engine.running_elsewhere(CALLBACK_RUNS)
             except BaseException:
                 taker.cancel()
                 raise
@@ -324,7 +325,7 @@ class AsyncSession(Base, LoopSession[Request]):
     def _refuse_callbacks(self) -> None:
         import asyncio
 
-        if self._engine.callback_tasks and asyncio.current_task() in self._engine.callback_tasks:
+        if self.engine.callback_tasks and asyncio.current_task() in self.engine.callback_tasks:
             raise SessionBusy(IN_CALLBACK)
 
     def _refuse_another_loop(self) -> None:
@@ -340,10 +341,10 @@ class AsyncSession(Base, LoopSession[Request]):
     def _kill_running(self, why: str) -> None:
         self._refuse_callbacks()
         self._refuse_another_loop()
-        if self._is_in_use():
-            self._engine.kill_running(why)
+        if self.is_in_use():
+            self.engine.kill_running(why)
 
-    def _is_in_use(self) -> bool:
+    def is_in_use(self) -> bool:
         """Return whether a task of this loop runs a verb, or waits for the lock."""
         import asyncio
 
@@ -377,7 +378,7 @@ class AsyncSession(Base, LoopSession[Request]):
         except BaseException:
             taker.cancel()
             if handed_back is not None:  # the caller does not get the result that hands the command back
-                await to_its_end(self._do(engine.drop(handed_back)))
+                await to_its_end(self.do(engine.drop(handed_back)))
             raise
         engine.forget_output(result)
         return result
@@ -393,9 +394,9 @@ class AsyncSession(Base, LoopSession[Request]):
         followed.append(call)
         try:
             while call.delivery.runs_on:
-                for piece in await self._do(self._mine().next_pieces(call)):
+                for piece in await self.do(self._mine().next_pieces(call)):
                     yield piece
-            for piece in call.take_pieces() if call.delivery.result else await self._do(engine.next_pieces(call)):
+            for piece in call.take_pieces() if call.delivery.result else await self.do(engine.next_pieces(call)):
                 yield piece
             engine.forget_output(result := call.delivery.deliver())
             yield result
@@ -404,9 +405,9 @@ class AsyncSession(Base, LoopSession[Request]):
             call.delivery.abandon()
             if call.delivery.runs_on and self._owner == os.getpid():
                 if is_dropped:
-                    in_a_while(lambda: self._do(self._mine().drop(call)), lambda: call.delivery.runs_on)
+                    in_a_while(lambda: self.do(self._mine().drop(call)), lambda: call.delivery.runs_on)
                 else:
-                    await self._do(engine.drop(call))
+                    await self.do(engine.drop(call))
 
     async def wait(self, timeout: Seconds = ..., *, idle_timeout: Seconds = ..., until: str | None = None) -> Result:
         """As ``Session.wait``, for tasks. Cancelling the task ends the command."""
@@ -438,7 +439,7 @@ class AsyncSession(Base, LoopSession[Request]):
         """As ``Session.type``."""
         engine, data, until = self._mine(), to_bytes("text", text), self._until(...)
         await self._await_turn(until)
-        await self._do(engine.type(data, until))
+        await self.do(engine.type(data, until))
 
     async def interrupt(self) -> Result:
         """As ``Session.interrupt``, for tasks."""
@@ -448,22 +449,22 @@ class AsyncSession(Base, LoopSession[Request]):
             return shared if meant is None else meant.delivery.result or shared
         return await self._result_of(engine.interrupt(meant), time.monotonic() + _CALLBACK_PATIENCE)
 
-    async def _interrupt(self, command: Call) -> Result:
+    async def interrupt_command(self, command: Call) -> Result:
         """End the command that was handed back. Raises NotRunning if it is not this one any more."""
-        if self._handed is not command:
+        if self.handed_back is not command:
             raise NotRunning("there is no running command to interrupt: the one that was handed back has ended")
         return await self.interrupt()
 
     async def _join_running(self, until: float | None, once_waiting: Callable[[], None] | None = None) -> Result | None:
         """Wait for the result of the command that another task runs; see ``Session._join_running``."""
-        if not self._is_in_use():
+        if not self.is_in_use():
             return None
         waiter = LoopWaiter()
         self._waiters.append(waiter)
         if once_waiting is not None:
             once_waiting()
         try:
-            return waiter.result if await waiter.wait(until) else self._elsewhere()
+            return waiter.result if await waiter.wait(until) else self.engine.running_elsewhere()
         finally:
             with suppress(ValueError):  # the waiter was notified and removed
                 self._waiters.remove(waiter)
@@ -477,9 +478,9 @@ class AsyncSession(Base, LoopSession[Request]):
         engine, until = self._mine(), self._until(timeout)
         if (shared := await self._join_running(until)) is not None and shared.runs_on:
             return late(pattern, exact)
-        return await self._do(expect(engine, pattern, until, exact))
+        return await self.do(expect(engine, pattern, until, exact))
 
-    async def _page(self, query: Query, read: Read = page) -> Any:
+    async def read_page(self, query: Query, read: Read = page) -> Any:
         return await adrive(self._reading(query, read), LoopPoller())
 
     async def _transfer(self, transfer: Transfer[T]) -> T:
@@ -491,7 +492,7 @@ class AsyncSession(Base, LoopSession[Request]):
         work: Callable[[], FileReply] | None = None
         # In a thread, whose end a cancelled task waits for: nothing is written later.
         while (request := await to_its_end(asyncio.to_thread(step))) is not None:
-            work = self._access(request)
+            work = self._mine().file_access(request)
         return transfer.result
 
     def _on_change(self, do: Callable[[], None]) -> None:
@@ -507,13 +508,13 @@ class AsyncSession(Base, LoopSession[Request]):
         """Return the result of a command that was handed back and has ended, or None. This does not deliver it."""
         engine = self._mine()
         if (call := engine.handed_back) is not None:
-            await self._do(engine.await_output(call, time.monotonic(), "yield"))
+            await self.do(engine.await_output(call, time.monotonic(), "yield"))
         return engine.due
 
-    async def _close_if_idle(self, idle: float | None) -> None:
+    async def close_if_idle(self, idle: float | None) -> None:
         """Close the session if nothing has run in it for ``idle`` seconds."""
         if idle is not None and self._busy_loop() is None and not self.attached:
-            await self._do(self._engine.close_if_idle(idle))
+            await self.do(self.engine.close_if_idle(idle))
 
     def jobs(self, released: bool = False) -> list[LoopJob]:
         """As ``Session.jobs``. Blocks, as ``exit_code`` of a job does, for about a millisecond."""
@@ -521,7 +522,7 @@ class AsyncSession(Base, LoopSession[Request]):
 
     def _exit_code_of(self, job: SessionJob) -> int | None:
         if self._busy_loop() is None and self.state == "idle":
-            return drive(self._engine.exit_code(job))
+            return drive(self.engine.exit_code(job))
         return None
 
     async def restart(self) -> None:
@@ -536,7 +537,7 @@ class AsyncSession(Base, LoopSession[Request]):
         """As ``Session.close``, for tasks. It does all of this even if the task is cancelled meanwhile."""
         if self._owner == os.getpid():
             self._kill_running(CLOSED)
-            self._engine.closed = True  # refuse the calls that wait for the lock
-            await to_its_end(self._do(self._mine().close()))
+            self.engine.closed = True  # refuse the calls that wait for the lock
+            await to_its_end(self.do(self._mine().close()))
             if (taker := self._taker()) is not None and taker.is_at_work:  # end the wait for the callback
                 taker.cancel()

@@ -9,12 +9,11 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
-from .engine.io.file_access import access
 from .engine.io.loop import LoopWaiter
 from .engine.io.output import resolve_spill
 from .engine.io.threads import Steps, Wait, drive
@@ -23,8 +22,7 @@ from .engine.kernel.signals import signals_deferred
 from .engine.verbs.call import Call, SessionJob
 from .engine.verbs.engine import Engine
 from .errors import FORKED, InvalidRequest, SessionClosed
-from .files import FileReply, FileRequest
-from .models import TTY, Limits, OnTimeout, Request, Result, State, Terminal, check_flag, check_seconds, command_bytes
+from .models import TTY, Limits, OnTimeout, Request, State, Terminal, check_flag, command_bytes
 from .observe import Observer
 from .options import (
     Options,
@@ -39,10 +37,10 @@ from .options import (
     place_of,
     scope_of,
 )
-from .paging import Piece, Query, Read
+from .paging import Query, Read
 from .redact import Redact, redaction
 from .sandbox import Sandbox
-from .signatures import AnySession, Command, RunOptions, Seconds, Text, explained, fed
+from .signatures import AnySession, Command, RunOptions, Seconds, Text, deadline, explained, fed
 
 if TYPE_CHECKING:
     from .policy.rules import Policy
@@ -53,7 +51,6 @@ LOOK_PATIENCE = 0.02
 # How many seconds a thread waits for another one that asks for an exit status.
 _ASK_PATIENCE = 2.0
 CALLBACK_RUNS = "its `on_output` callback has not returned yet: what the command prints comes with a later result"
-_ELSEWHERE = "another thread, task or client waits on the command, and gets what it prints"
 
 
 class Base(AnySession[Request]):
@@ -145,13 +142,13 @@ class Base(AnySession[Request]):
             policy=policy,
             redact=redaction(redact),
         )
-        self._engine = Engine(options)
+        self.engine = Engine(options)
         self._owner = os.getpid()
         self._waiters: list[Waiter | LoopWaiter] = []
-        weakref.finalize(self, _end, self._engine, self._owner)
+        weakref.finalize(self, _end, self.engine, self._owner)
         # Weakly, as for the finalizer: the engine must not keep the session alive.
         ask = weakref.WeakMethod(self._learn_exit_code)
-        engine = self._engine
+        engine = self.engine
         engine.host = engine.host._replace(exit_code_of=lambda job: None if (method := ask()) is None else method(job))
         self._asking = threading.Lock()  # held while bash is asked for an exit status
         self._prepare()
@@ -165,82 +162,82 @@ class Base(AnySession[Request]):
     @property
     def pid(self) -> int | None:
         """The process id of bash; None while there is no bash."""
-        shell = self._engine.shell
+        shell = self.engine.shell
         return shell.pid if shell else None
 
     @property
     def closed(self) -> bool:
         """Whether the session is closed."""
-        return self._engine.closed
+        return self.engine.closed
 
     @property
     def state(self) -> State:
         """ "new" (there is no bash), "idle", "running" (a command runs, or was handed back), or "closed"."""
         self._ensure_reader()
-        return self._engine.state
+        return self.engine.state
 
     @property
     def cwd(self) -> str:
         """Bash's working directory now. While there is no bash, the directory in which it would start."""
-        return self._engine.cwd()
+        return self.engine.cwd()
 
     @property
     def command(self) -> str:
         """The text of the running command; "" if none runs."""
-        call = self._engine.current
+        call = self.engine.current
         return call.request.command.decode("utf-8", "replace") if call is not None else ""
 
     @property
     def size(self) -> tuple[int, int]:
         """The terminal's (columns, rows)."""
-        return self._engine.size
+        return self.engine.size
 
     @property
     def policy(self) -> Policy | None:
         """The option ``policy``."""
-        return self._engine.options.policy
+        return self.engine.options.policy
 
     @property
     def redact(self) -> Redact:
         """The option ``redact``, for ``Result.for_model``."""
-        return self._engine.options.redact
+        return self.engine.options.redact
 
     @cached_property
-    def _secrets(self) -> Secrets | None:
+    def secrets(self) -> Secrets | None:
         """The secrets that tools mask in what they return; None if they mask nothing."""
-        return self._engine.secrets()
+        return self.engine.secrets()
 
     @property
     def idle(self) -> float:
         """For how many seconds nothing has run; 0.0 while a command runs."""
-        since = self._engine.free_since()
+        since = self.engine.free_since()
         return 0.0 if since is None else time.monotonic() - since
 
     def _ensure_reader(self) -> None:
         """Ensure that the output of a running command is still read, if that depends on the event loop."""
 
-    def _is_in_use(self) -> bool:
+    def is_in_use(self) -> bool:
         """Return whether a thread or task runs a verb, or waits to run one."""
         raise NotImplementedError
 
     @property
-    def _handed(self) -> Call | None:
+    def handed_back(self) -> Call | None:
         """The command that was handed back."""
-        return self._engine.handed_back
+        return self.engine.handed_back
 
     @property
-    def _has_terminal_stdin(self) -> bool:
+    def has_terminal_stdin(self) -> bool:
         """Whether commands read the terminal by default."""
         return self._defaults.stdin is TTY
 
     def _screen(self, name: str) -> Any:
-        call = self._engine.last
+        call = self.engine.last
         return getattr(call.dialogue.screen, name) if call and call.dialogue else None
 
     def _mine(self) -> Engine:
         if self._owner != os.getpid():
             raise SessionClosed(FORKED)
-        return self._engine
+        return self.engine
 
     def _request(self, command: Command, given: RunOptions) -> Request:
         changes: dict[str, Any] = {**given, "command": command_bytes(command)}
@@ -253,7 +250,7 @@ class Base(AnySession[Request]):
         elif given.get("tty") is False:  # goes before the session's stdin=TTY
             changes["stdin"] = None
         if "limits" in given:
-            changes["limits"] = _limits_of(given["limits"], self._engine.options.sandbox)
+            changes["limits"] = _limits_of(given["limits"], self.engine.options.sandbox)
         return self._defaults.__replace__(**changes | scope_of(given))
 
     def _plain_request(self, command: Command) -> Request:
@@ -261,7 +258,7 @@ class Base(AnySession[Request]):
 
     def _leave(self) -> None:
         """Clean up after a verb, and notify the waiters of its command."""
-        engine = self._engine
+        engine = self.engine
         try:
             if (last := engine.last) is not None and last.delivery.handed_back:
                 engine.leave_unattended()
@@ -277,69 +274,25 @@ class Base(AnySession[Request]):
             if attended is not None and (ended := attended.delivery.result) is not None and engine.observers.wanted:
                 engine.observers.ended(attended.request.command, ended, partial(engine.known_secrets, logged=True))
 
-    def _observe(self, observer: Observer) -> None:
+    def observe(self, observer: Observer) -> None:
         """Call ``observer`` for each command that ends from now on, in the thread or task that gets the result."""
-        self._engine.observers.callbacks += (observer,)
-
-    def _elsewhere(self, reason: str = _ELSEWHERE) -> Result:
-        """Return the result of a waiter whose time is up while another thread or task still waits on the command."""
-        call = self._engine.current
-        return Result(b"", b"", None, None, self.cwd, 0.0, "running", reason=reason, id=call.id if call else "")
-
-    def _came_of(self, command: bytes | None = None) -> Result | None:
-        """Deliver the result of the last command, whose caller was cancelled; None if there is none.
-
-        ``command``: only if the last command has this very text object.
-        """
-        call = self._engine.last
-        if call is None or (command is not None and call.request.command is not command):
-            return None
-        return None if call.delivery.result is None else call.delivery.deliver()
+        self.engine.observers.callbacks += (observer,)
 
     def _until(self, timeout: Seconds) -> float | None:
-        seconds = self._defaults.timeout if timeout is ... else timeout
-        check_seconds("timeout", seconds)
-        return None if seconds is None else time.monotonic() + seconds
-
-    def _piece(self, id: str, stream: str, begin: int, size: int) -> Piece:
-        """Return a part of a kept output; see ``Outputs.read``. Waits for nothing, also while a command runs.
-
-        Of a job, return all that is kept.
-        """
-        engine = self._mine()
-        engine.refuse_closed()
-        if (job := next((job for job in engine.jobs if job.id == id), None)) is None:
-            return engine.outputs.read(id, stream, begin, size)
-        self._ensure_reader()
-        grows = job.running  # first: once it has ended, all its output is there
-        data, omitted, cut = job._kept(stream)
-        return Piece(id, data[begin:], len(data), len(data) + omitted, cut, grows)
+        return deadline(timeout, self._defaults.timeout)
 
     def _reading(self, query: Query, read: Read) -> Steps[Any]:
         """Return what ``read`` makes of an output. It waits for no command."""
-        reading, id = read(query), query.id
+        engine, reading, id = self._mine(), read(query), query.id
         wanted = next(reading)
         try:
             while True:
-                piece = self._piece(id, query.stream, *wanted)
+                self._ensure_reader()
+                piece = engine.piece(id, query.stream, *wanted)
                 id, wanted = piece.id, reading.send(piece)
                 yield Wait((), time.monotonic())  # an event loop serves other sessions meanwhile
         except StopIteration as end:
             return end.value
-
-    def _access(self, request: FileRequest) -> Callable[[], FileReply]:
-        """Return the function that carries out the request. It blocks, and may be called in any thread.
-
-        Raises InvalidRequest in a sandbox: this process may see other files than the session's commands.
-        """
-        engine = self._mine()
-        engine.refuse_closed()
-        if engine.options.sandbox is not None:
-            raise InvalidRequest(
-                "read_file and write_file would act outside the session's sandbox: use a command, such as"
-                ' run(["cat", path]) or run("cat >file", stdin=data)'
-            )
-        return partial(access, request, engine.cwd(), engine.umask())
 
     def jobs(self, released: bool = False) -> Sequence[SessionJob]:
         """Return what earlier calls left running."""

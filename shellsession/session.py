@@ -55,9 +55,9 @@ class Session(Base, ThreadSession[Request]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _do(self, steps: Steps[T], within: float | None = None) -> T:
+    def do(self, steps: Steps[T], within: float | None = None) -> T:
         """Do the steps once no other thread is in a verb. Raises SessionBusy if that takes more seconds."""
-        if self._engine.unattended_reader is not None or is_owned(self._lock):
+        if self.engine.unattended_reader is not None or is_owned(self._lock):
             self._refuse_callbacks()
         me, restarting = get_ident(), self._restarting
         mine = {me} - self._callers  # empty in a signal handler whose thread waits for the lock already
@@ -83,14 +83,14 @@ class Session(Base, ThreadSession[Request]):
 
     def _result_of(self, steps: Steps[Result]) -> Result:
         """Do the steps like ``_do``, and keep no large result: the caller has it."""
-        self._engine.forget_output(result := self._do(steps))
+        self.engine.forget_output(result := self.do(steps))
         return result
 
     def _start(self, verb: Callable[[], Steps[T]], within: float | None = None) -> T:
         """Do what starts bash if there is none. If a restart is pending before anything began, let it go first."""
         while True:
             try:
-                return self._do(verb(), within)
+                return self.do(verb(), within)
             except RestartPending:
                 pass
 
@@ -99,21 +99,21 @@ class Session(Base, ThreadSession[Request]):
 
         The policy may ask a person, and keeps no other caller waiting meanwhile. One of them may change the directory.
         """
-        if (policy := self._engine.options.policy) is None:
+        if (policy := self.engine.options.policy) is None:
             return self._start(lambda: verb(request), request.waits)
         while True:
             cwd = self.cwd
             permitted = policy.check(request, cwd=cwd)
             try:
-                return self._start(partial(self._engine.judged, cwd, verb, permitted), permitted.waits)
+                return self._start(partial(self.engine.judged, cwd, verb, permitted), permitted.waits)
             except Moved:
                 pass
 
     def _do_now(self, steps: Steps[T], leaving: Set[int] = frozenset()) -> T:
         """Do the steps, with the lock held."""
         try:
-            if self._engine.unattended_reader is not None:
-                self._engine.stop_unattended()
+            if self.engine.unattended_reader is not None:
+                self.engine.stop_unattended()
             return drive(steps, self._poller)
         finally:
             with self._door:
@@ -121,23 +121,23 @@ class Session(Base, ThreadSession[Request]):
                 try:
                     self._leave()
                 except BaseException:  # Ctrl-C: the caller does not get the result that hands the command back
-                    self._engine.stop_unattended()
-                    if (call := self._engine.handed_back) is not None:
-                        drive(self._engine.drop(call), self._poller)
+                    self.engine.stop_unattended()
+                    if (call := self.engine.handed_back) is not None:
+                        drive(self.engine.drop(call), self._poller)
                     raise
 
     def _refuse_callbacks(self) -> None:
-        unattended = self._engine.unattended_reader
+        unattended = self.engine.unattended_reader
         if is_owned(self._lock) or (unattended is not None and unattended.thread == threading.get_ident()):
             raise SessionBusy(IN_CALLBACK)
 
     def _kill_running(self, why: str) -> None:
         """Kill the shell under a command that another thread is running; that thread's call returns."""
         self._refuse_callbacks()
-        if self._is_in_use():
-            self._engine.kill_running(why)
+        if self.is_in_use():
+            self.engine.kill_running(why)
 
-    def _is_in_use(self) -> bool:
+    def is_in_use(self) -> bool:
         """Return whether a thread runs a verb, or waits for the lock."""
         return bool(self._callers)
 
@@ -147,13 +147,13 @@ class Session(Base, ThreadSession[Request]):
         return self
 
     def _run(self, request: Request) -> Result:
-        engine = self._engine
+        engine = self.engine
         if engine.is_parents:
             engine.refuse_forked()
         while True:
             try:
                 if engine.options.policy is None:
-                    result = self._do(engine.run(request), request.waits)
+                    result = self.do(engine.run(request), request.waits)
                 else:
                     result = self._start_permitted(request, engine.run)
                 break
@@ -170,14 +170,14 @@ class Session(Base, ThreadSession[Request]):
         call = self._start_permitted(request, engine.follow)
         try:
             while call.delivery.runs_on:
-                yield from self._do(self._mine().next_pieces(call))
-            yield from call.take_pieces() if call.delivery.result else self._do(engine.next_pieces(call))
+                yield from self.do(self._mine().next_pieces(call))
+            yield from call.take_pieces() if call.delivery.result else self.do(engine.next_pieces(call))
             engine.forget_output(result := call.delivery.deliver())
             yield result
         finally:
             call.delivery.abandon()
             if call.delivery.runs_on and self._owner == os.getpid():
-                self._do(engine.drop(call))
+                self.do(engine.drop(call))
 
     def wait(self, timeout: Seconds = ..., *, idle_timeout: Seconds = ..., until: str | None = None) -> Result:
         """Wait until the running command ends or waits for input, or until ``timeout`` seconds have passed.
@@ -234,7 +234,7 @@ class Session(Base, ThreadSession[Request]):
         """
         engine, data, until = self._mine(), to_bytes("text", text), self._until(...)
         self._await_turn(until)
-        self._do(engine.type(data, until))
+        self.do(engine.type(data, until))
 
     def interrupt(self) -> Result:
         """End the running command and everything that it started, and keep the shell. A time limit does the same.
@@ -244,9 +244,9 @@ class Session(Base, ThreadSession[Request]):
 
         Raises NotRunning if no command runs.
         """
-        return self._interrupt(self._mine().current)
+        return self.interrupt_command(self._mine().current)
 
-    def _interrupt(self, meant: Call | None) -> Result:
+    def interrupt_command(self, meant: Call | None) -> Result:
         """End the command ``meant``, or return its result. None: the one that another thread is about to begin."""
         engine = self._mine()
         if (shared := self._join_running(None, lambda: engine.request_interrupt(meant))) is not None:
@@ -268,9 +268,9 @@ class Session(Base, ThreadSession[Request]):
                 if once_waiting is not None:
                     once_waiting()
         if not is_in_use:  # the unattended reader may be in a callback, which may wait for this thread
-            return None if self._engine.stop_unattended(until) else self._elsewhere(CALLBACK_RUNS)
+            return None if self.engine.stop_unattended(until) else self.engine.running_elsewhere(CALLBACK_RUNS)
         try:
-            return waiter.result if waiter.wait(until, self._withdraw) else self._elsewhere()
+            return waiter.result if waiter.wait(until, self._withdraw) else self.engine.running_elsewhere()
         finally:
             with self._door, suppress(ValueError):  # the waiter was notified and removed
                 self._waiters.remove(waiter)
@@ -298,22 +298,22 @@ class Session(Base, ThreadSession[Request]):
         engine, until = self._mine(), self._until(timeout)
         if (shared := self._join_running(until)) is not None and shared.runs_on:
             return late(pattern, exact)
-        return self._do(expect(engine, pattern, until, exact))
+        return self.do(expect(engine, pattern, until, exact))
 
-    def _page(self, query: Query, read: Read = page) -> Any:
+    def read_page(self, query: Query, read: Read = page) -> Any:
         return drive(self._reading(query, read))
 
     def _transfer(self, transfer: Transfer[T]) -> T:
         request = transfer.next(None)
         while request is not None:
-            request = transfer.next(self._access(request)())
+            request = transfer.next(self._mine().file_access(request)())
         return transfer.result
 
-    def _close_if_idle(self, idle: float | None) -> None:
+    def close_if_idle(self, idle: float | None) -> None:
         """Close the session if nothing has run in it for ``idle`` seconds. A thread in a verb prevents that at once."""
         if idle is not None and not self._callers and not self.attached and self._lock.acquire(blocking=False):
             try:
-                self._do_now(self._engine.close_if_idle(idle))
+                self._do_now(self.engine.close_if_idle(idle))
             finally:
                 self._lock.release()
 
@@ -327,7 +327,7 @@ class Session(Base, ThreadSession[Request]):
     def _exit_code_of(self, job: SessionJob) -> int | None:
         if not self._callers and self.state == "idle" and self._lock.acquire(blocking=False):
             try:
-                return self._do_now(self._engine.exit_code(job))
+                return self._do_now(self.engine.exit_code(job))
             finally:
                 self._lock.release()
         return None
@@ -357,5 +357,5 @@ class Session(Base, ThreadSession[Request]):
         """
         if self._owner == os.getpid():
             self._kill_running(CLOSED)
-            self._engine.closed = True  # refuse the calls that wait for the lock
-            self._do(self._mine().close())
+            self.engine.closed = True  # refuse the calls that wait for the lock
+            self.do(self._mine().close())

@@ -7,6 +7,7 @@ here; each kind of session implements ``_run`` and ``_stream``.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import (
     AsyncIterable,
     Awaitable,
@@ -146,6 +147,13 @@ def fed(stdin: object) -> bytes:
     if stdin == "TTY":
         raise InvalidRequest("stdin is the text 'TTY': pass shellsession.TTY for the terminal, or b'TTY' for that text")
     return to_bytes("stdin", stdin)
+
+
+def deadline(timeout: Seconds, default: float | None) -> float | None:
+    """The moment at which a verb with this time limit must return; None if it has none. Raises InvalidRequest."""
+    seconds = default if isinstance(timeout, EllipsisType) else timeout
+    check_seconds("timeout", seconds)
+    return None if seconds is None else time.monotonic() + seconds
 
 
 def check_idle(idle_timeout: Seconds) -> None:
@@ -377,7 +385,7 @@ class ThreadSession(_Streaming[R, Output]):
 
         Raises NoSuchOutput, which names the ids that are kept, and InvalidRequest.
         """
-        return self._page(query_for(id, stream, lines, bytes, grep, max_chars, masker(redact), tail, since))
+        return self.read_page(query_for(id, stream, lines, bytes, grep, max_chars, masker(redact), tail, since))
 
     def read_file(self, path: str | PathLike[str], *, into: BinaryIO | None = None) -> bytes:
         """Return the content of a file. It needs no shell, and works while a command runs.
@@ -399,7 +407,8 @@ class ThreadSession(_Streaming[R, Output]):
         """
         return self._transfer(writing(path, data, parents))
 
-    def _page(self, query: Query) -> str:
+    def read_page(self, query: Query) -> str:
+        """Return the part of an output that the query names."""
         raise NotImplementedError
 
     def _transfer(self, transfer: Transfer[T]) -> T:
@@ -431,7 +440,8 @@ class LoopSession(_Streaming[R, AsyncOutput]):
     async def _checked(self, running: Awaitable[Result], check: bool, command: object) -> Result:
         return checked(await running, check, command)
 
-    async def _page(self, query: Query) -> str:
+    async def read_page(self, query: Query) -> str:
+        """Return the part of an output that the query names."""
         raise NotImplementedError
 
     async def _transfer(self, transfer: Transfer[T]) -> T:
@@ -500,9 +510,9 @@ class AnyJob:
         """Kill its processes, everything below them, and what else holds its streams. Returns the signalled pids."""
         raise NotImplementedError
 
-    def _text(self) -> str:
+    def searched_text(self) -> str:
         """Return the text that ``wait`` searches: the end of the call's own output, then the job's output."""
-        return decoded(*self._kept("before")) + self.stdout + self.stderr
+        return decoded(*self.kept("before")) + self.stdout + self.stderr
 
     def output(self, name: str) -> tuple[bytes, int]:
         """Return the output since the call returned, and how many of its bytes were omitted.
@@ -511,31 +521,31 @@ class AnyJob:
         """
         if name not in ("stdout", "stderr", "terminal"):
             raise InvalidRequest(f'the output of a job is "stdout", "stderr" or "terminal", not {name!r:.100}')
-        return self._kept(name)[:2]
+        return self.kept(name)[:2]
 
-    def _kept(self, name: str) -> tuple[bytes, int, int]:
+    def kept(self, name: str) -> tuple[bytes, int, int]:
         """Return what ``output`` returns, and the position at which bytes are missing.
 
         The stream "before" is the end of the call's own output.
         """
         raise NotImplementedError
 
-    def _shown(self, name: str) -> tuple[str, int]:
+    def text_of(self, name: str) -> tuple[str, int]:
         """Return the text of ``stdout`` or ``stderr``, and how many of its bytes were omitted."""
-        kept = [self._kept(stream) for stream in _SHOWN[name]]
+        kept = [self.kept(stream) for stream in _SHOWN[name]]
         return "".join(decoded(*one, marked=True) for one in kept), sum(omitted for _, omitted, _ in kept)
 
     @property
     def stdout(self) -> str:
         """What it wrote to its call's stdout. The latest job that runs also gets what is written to /dev/tty."""
-        return self._shown("stdout")[0]
+        return self.text_of("stdout")[0]
 
     @property
     def stderr(self) -> str:
         """What it wrote to its call's stderr."""
-        return self._shown("stderr")[0]
+        return self.text_of("stderr")[0]
 
 
 def kept_streams(job: AnyJob) -> list[tuple[str, bytes, int, int]]:
     """What is kept of each stream of a job: its name, the bytes, how many are missing, and where."""
-    return [(name, *job._kept(stream)) for name, streams in _SHOWN.items() for stream in streams]
+    return [(name, *job.kept(stream)) for name, streams in _SHOWN.items() for stream in streams]

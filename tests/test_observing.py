@@ -23,7 +23,7 @@ OPTIONS: Final = {"extra_env": {"API_TOKEN": "verysecret"}}
 def test_each_command_is_observed_once_with_its_secrets_masked(sh: Session) -> None:
     seen = list[tuple[str, str, Result]]()
     target: Any = sh if isinstance(sh, Session) or not hasattr(sh, "_session") else sh._session
-    target._observe(lambda *ended: seen.append(ended))
+    target.observe(lambda *ended: seen.append(ended))
     results = [sh.run("echo verysecret; (exit 3)"), sh.run("sleep 1000", timeout=0.05)]
     sh.run("echo later; sleep 0.2", timeout=0.05, on_timeout="yield")
     results.append(sh.wait())
@@ -39,8 +39,8 @@ def test_an_observer_that_raises_costs_nobody_the_result(sh: Session, monkeypatc
     seen, raised = list[str](), list[str]()
     monkeypatch.setattr(sys, "excepthook", lambda kind, error, traceback: raised.append(str(error)))
     target: Any = sh if isinstance(sh, Session) or not hasattr(sh, "_session") else sh._session
-    target._observe(lambda *ended: int(ended[1]))
-    target._observe(lambda *ended: seen.append(ended[1]))
+    target.observe(lambda *ended: int(ended[1]))
+    target.observe(lambda *ended: seen.append(ended[1]))
     assert sh.run("echo yes").stdout == "yes\n"
     assert seen == ["echo yes"]
     assert raised == ["invalid literal for int() with base 10: 'echo yes'"]
@@ -49,7 +49,7 @@ def test_an_observer_that_raises_costs_nobody_the_result(sh: Session, monkeypatc
 def test_a_session_that_redacts_masks_the_secrets_of_its_environment_too() -> None:
     seen = list[str]()
     with Session(redact=["pin-[0-9]+"], extra_env={"API_TOKEN": "verysecret"}) as sh:
-        sh._observe(lambda agent, text, result: seen.append(text))
+        sh.observe(lambda agent, text, result: seen.append(text))
         sh.run(": verysecret pin-1234")
     assert seen == [": *** ***"]
 

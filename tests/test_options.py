@@ -121,7 +121,7 @@ def test_each_place_has_each_option_of_a_command(monkeypatch: pytest.MonkeyPatch
 
     for kind, verb in ((Session, "_run"), (Session, "_stream"), (RemoteSession, "_run")):
         monkeypatch.setattr(kind, verb, note)
-    here, there = Session(), RemoteSession._of("a", "/nowhere", False, {})
+    here, there = Session(), RemoteSession.for_arguments("a", "/nowhere", False, {})
     flags = {"stdin" if name == "interactive" else name for name in vars(own_parser().parse_args(["x"]))}
     offered = {"stdin" if name == "interactive" else name for name in signature(Toolbox.bash).parameters}
     tool = Tool(OneShot[object](), here, None, None)
@@ -169,7 +169,7 @@ def test_each_place_has_each_option_of_a_session() -> None:
     names = set(Options._types) - {"umask"}
 
     def here(**given: Any) -> Options:
-        return Session(**given)._engine.options
+        return Session(**given).engine.options
 
     async def opened(given: dict[str, Any]) -> Options:
         asked = request_of({"verb": "open", **opening(**given)})

@@ -20,6 +20,8 @@ from shellsession import (
     models,
     redact,
 )
+from shellsession.daemon.client.remote import Remote
+from shellsession.inner import InnerHere, InnerRemote
 from shellsession.options import SessionOptions
 from shellsession.signatures import RunOptions
 
@@ -84,6 +86,31 @@ _VERBS = {
     "close",
 }
 
+_STATE = {
+    "after",
+    "before",
+    "closed",
+    "command",
+    "cwd",
+    "idle",
+    "jobs",
+    "match",
+    "pid",
+    "policy",
+    "redact",
+    "resize",
+    "size",
+    "state",
+}
+
+
+def inner(kind: type) -> set[str]:
+    """The names of the inner interface of that kind of session."""
+    declared = InnerRemote if issubclass(kind, Remote) else InnerHere
+    names = {name for one in declared.__mro__ if one.__module__ == declared.__module__ for name in vars(one)}
+    return {name for name in names | declared.__annotations__.keys() if not name.startswith("_")}
+
+
 twins = pytest.mark.parametrize(
     "kinds", [(Session, AsyncSession), (RemoteSession, AsyncRemoteSession)], ids=["here", "in the daemon"]
 )
@@ -134,7 +161,16 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 @twins
 def test_both_sessions_have_these_verbs(kinds: tuple[type, type]) -> None:
     # ``jobs`` is awaited by neither, and each kind has jobs of its own.
-    assert [set(verbs(kind)) - {"ask", "connect", "jobs"} for kind in kinds] == [_VERBS] * 2
+    assert [set(verbs(kind)) - {"connect", "jobs"} - inner(kind) for kind in kinds] == [_VERBS] * 2
+
+
+@pytest.mark.parametrize("kind", [Session, AsyncSession, RemoteSession, AsyncRemoteSession])
+def test_public_names_of_a_session_are_documented_or_of_the_inner_interface(kind: type) -> None:
+    public = {name for name in dir(kind) if not name.startswith("_")}
+    own = {"connect", "disconnect"} if issubclass(kind, Remote) else set()
+    assert public - _VERBS - _STATE - own == inner(kind) & public
+    made = kind() if kind is Session else AsyncSession() if kind is AsyncSession else kind("a", None, False, {})
+    assert inner(kind) <= set(dir(made))
 
 
 @twins

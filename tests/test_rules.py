@@ -108,14 +108,14 @@ def test_agent_keeps_its_rules_whatever_becomes_of_its_sessions(steps: list[Open
                     agents.session("a", **options)
             else:
                 kept = kept.next(named)
-                assert agents.session("a", **options)._engine.options.rules == defaults.next(kept)
+                assert agents.session("a", **options).engine.options.rules == defaults.next(kept)
             is_open, kept = end == "open", Rules() if end == "forgotten" else kept
             session = agents.session("a")
             if end == "failed":
                 with pytest.raises(ShellUnavailable):
                     agents.run("a", "true")
             elif end == "expired":
-                session._close_if_idle(0.0)
+                session.close_if_idle(0.0)
             elif end == "closed":
                 session.close()
             elif end == "forgotten":
@@ -145,7 +145,7 @@ def test_agent_keeps_its_rules_whatever_becomes_of_its_daemons(lives: list[list[
                     sessions.forget("a")
                     kept = Rules()
                 elif end == "expired":
-                    await shared.session._close_if_idle(0.0)
+                    await shared.session.close_if_idle(0.0)
                 elif end != "open":
                     await shared.session.close()
                     sessions.dismiss(shared)

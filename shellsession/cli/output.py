@@ -66,7 +66,7 @@ def main(words: Sequence[str]) -> int:
     )
     with Visit(args.agent, args.socket) as visit:
         query = query._replace(mask=masker(visit.redact))
-        text = visit._page(query._replace(verb=f"shellsession output {shlex.quote(args.agent)}"))
+        text = visit.read_page(query._replace(verb=f"shellsession output {shlex.quote(args.agent)}"))
     if not text:
         arguments.talk(f"nothing to show: {args.stream} has no such part, or no line matches")
     ends = args.bytes or not text or text.endswith("\n")

@@ -323,13 +323,13 @@ class _RayAgents(Generic[S]):
                 transport = _AgentTransport(self._cluster, agent)
                 session = self._sessions[agent] = self._kind(agent, transport, True, fields, transport)
             elif lacks := self._default_rules.next(before).lacks(named):
-                if session._incarnation:
+                if session.is_opened:
                     raise AlreadyOpen(
                         f"agent {agent!r} has a session without this {lacks[0]} already: close it, or leave out"
                         f" {lacks[0]}="
                     )
                 rules = self._rules[agent] = before.next(named)
-                session._opening = {**session._opening, **opening(inherited={}, **rules.options())}
+                session.opening = {**session.opening, **opening(inherited={}, **rules.options())}
             return session
 
     def _forget(self, agent: str) -> S:

@@ -43,7 +43,7 @@ class CancelToken:
     reports that it was cancelled. A command that has ended by itself in the meantime has its normal result.
     """
 
-    _left_queue = False  # the call was cancelled while it was queued: do not ask for its confirmation
+    left_queue = False  # the call was cancelled while it was queued: do not ask for its confirmation
 
     def __init__(self) -> None:
         self._cancelled = False
@@ -181,9 +181,9 @@ def run(session: Any, command: bytes, options: Mapping[str, Any], cancel: Cancel
 def _run_in_process(session: Any, command: bytes, options: Mapping[str, Any], cancel: CancelToken) -> Result:
     def interrupt() -> None:
         # A caller that uses the session without a tool may be running another command, for which ours waits.
-        call = session._engine.current
+        call = session.engine.current
         if call is not None and call.request.command is command:
-            session._interrupt(call)
+            session.interrupt_command(call)
 
     interrupter = _Interrupter(interrupt)
     try:
@@ -201,7 +201,7 @@ def _run_in_daemon(session: Any, command: bytes, options: Mapping[str, Any], can
 
     with CancelOutcome() as outcome:
         interrupter = _Interrupter(
-            lambda: outcome.request and cancel_request(session._transport, outcome.request, outcome)
+            lambda: outcome.request and cancel_request(session.transport, outcome.request, outcome)
         )
         try:
             with cancel.calling(interrupter.begin):
@@ -226,7 +226,7 @@ async def arun(session: Any, command: bytes, options: Mapping[str, Any], cancel:
         try:
             return await cancellable(session.run(command, **options), None, cancel)  # type: ignore[no-any-return]
         except CallCancelled as error:
-            error.result = session._came_of(command) if isinstance(session, Base) else outcome.result
+            error.result = session.engine.came_of(command) if isinstance(session, Base) else outcome.result
             raise
 
 

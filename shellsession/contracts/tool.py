@@ -167,7 +167,7 @@ def bash_program(session: Any) -> list[str]:
 
 def _made_with(session: Any) -> dict[str, Any]:
     """The options that the session was made with, here or in a daemon; ``started`` is the environment of its bash."""
-    if (engine := getattr(session, "_engine", None)) is None:
+    if (engine := getattr(session, "engine", None)) is None:
         return _daemon_options(session)
     options, shell = engine.options, engine.shell
     given = {name: getattr(options, name) for name in ("extra_env", "bash", "sandbox")}
@@ -177,16 +177,16 @@ def _made_with(session: Any) -> dict[str, Any]:
 
 def _sandbox_of(session: Any) -> Sandbox | None:
     """The sandbox that the session was made with, here or in a daemon."""
-    if (engine := getattr(session, "_engine", None)) is not None:
+    if (engine := getattr(session, "engine", None)) is not None:
         sandbox: Sandbox | None = engine.options.sandbox
         return sandbox
-    fields = getattr(session, "_opening", {}).get("sandbox")
+    fields = getattr(session, "opening", {}).get("sandbox")
     return None if fields is None else Sandbox(**fields)
 
 
 def _daemon_options(session: Any) -> dict[str, Any]:
     """The options for a session of a daemon, which starts all its shells with what the first request named."""
-    opening: Mapping[str, Any] = getattr(session, "_opening", {})
+    opening: Mapping[str, Any] = getattr(session, "opening", {})
     options = {"extra_env": None, "bash": "bash", "sandbox": None, "inherited": False, **opening}
     started = options.get("env", {})
     if options["inherited"] and (sandbox := _sandbox_of(session)) is not None:
@@ -321,13 +321,13 @@ def _is_elsewhere(where: Any) -> bool:
     """Is the session on another machine (``via``, a cluster), or are those of the agents?"""
     if _has_agents(where):
         return not _holds_here(where)
-    transport = getattr(where, "_transport", None)
+    transport = getattr(where, "transport", None)
     return transport is not None and not transport.is_local
 
 
 def _policy_of(where: Any) -> Policy | None:
     """The policy of the session, or of the sessions of agents in this process."""
-    return where._options.get("policy") if _holds_here(where) else getattr(where, "policy", None)
+    return where.options.get("policy") if _holds_here(where) else getattr(where, "policy", None)
 
 
 def _refuse_policy(contract: Contract[Any], policy: Policy | None) -> None:
@@ -410,7 +410,7 @@ class _Bound(Generic[P]):
         if (session := self._existing_session()) is not None:
             return str(session.cwd)
         # There is no session yet: compute where its bash will start. Asking the agents for one would make it.
-        options = {**self._where._options, **self.contract.session_options({})}
+        options = {**self._where.options, **self.contract.session_options({})}
         return os.path.join(cwd(), options.get("cwd") or cwd())
 
     def _session(self, environ: Mapping[str, str] | None = None) -> Any:
@@ -425,8 +425,8 @@ class _Bound(Generic[P]):
     def _host(self) -> dict[str, str]:
         """The host's present environment; for a session in a sandbox, what that lets through."""
         if _holds_here(self._where):
-            rules = self._where._registry.rules(self._live_agent())  # of a session that has expired
-            sandbox = Rules.of(self._where._options).next(rules).sandbox
+            rules = self._where.registry.rules(self._live_agent())  # of a session that has expired
+            sandbox = Rules.of(self._where.options).next(rules).sandbox
         else:
             sandbox = _sandbox_of(self._where)
         return inherited() if sandbox is None else sandbox.environment(inherited())
@@ -439,7 +439,7 @@ class _Bound(Generic[P]):
     def _existing_session(self) -> Any:
         """The session, or None if the agent has none yet. Unlike ``_session``, this makes none."""
         if _holds_here(self._where):
-            return self._where._registry.find(self._live_agent())
+            return self._where.registry.find(self._live_agent())
         return self._where.session(self._live_agent()) if _has_agents(self._where) else self._where
 
     def _session_options(self, environ: Mapping[str, str]) -> dict[str, Any]:
@@ -543,7 +543,7 @@ class _Bound(Generic[P]):
         if (secrets := self._secrets(before)) is not None:
             yield secrets
         with suppress(ShellSessionError):  # the agent is gone, or all sessions are
-            if (secrets := getattr(self._existing_session(), "_secrets", None)) is not None:
+            if (secrets := getattr(self._existing_session(), "secrets", None)) is not None:
                 yield secrets
 
     def _secrets(self, before: Sequence[Mapping[str, str]] = ()) -> Secrets | None:
@@ -653,7 +653,7 @@ class _Bound(Generic[P]):
 
     def _take_loss(self) -> bool:
         """True, once, if this agent's session has expired. A daemon reports this by itself."""
-        return _holds_here(self._where) and self._where._registry.take_loss(self._live_agent())
+        return _holds_here(self._where) and self._where.registry.take_loss(self._live_agent())
 
     async def _approve(self, action: Request, cancel: CancelToken | None) -> Request:
         request, question = self._judge(action)
@@ -669,7 +669,7 @@ class _Bound(Generic[P]):
 
     async def _ask(self, question: Ask, timeout: float | None, cancel: CancelToken | None) -> Any:
         """Ask, and return the answer. Raises CallCancelled, and InvalidRequest for an exception of ``confirm``."""
-        if cancel is not None and cancel._left_queue:
+        if cancel is not None and cancel.left_queue:
             raise CallCancelled
         try:
             return await self._wait("ask", question.function, question.arguments, timeout, cancel)

@@ -21,6 +21,7 @@ from ..daemon.client.async_session import AsyncRemoteSession
 from ..daemon.client.session import RemoteSession
 from ..engine.io.loop import to_its_end
 from ..errors import IN_CALLBACK, InvalidRequest, NotRunning, SessionBusy, ShellSessionError
+from ..inner import Inner
 from ..models import Result, State, command_bytes
 from ..paging import Query, Read
 from ..session import Session
@@ -29,13 +30,12 @@ from .threads import until_ended
 
 if TYPE_CHECKING:
     from ..policy.rules import Policy
-    from ..policy.secrets import Secrets
 
 T = TypeVar("T")
 _KINDS: Final = "a Session, an AsyncSession, what connect() or aconnect() returns, or Agents with agent=NAME"
 
 
-class AwaitedSession(Protocol):
+class AwaitedSession(Inner, Protocol):
     """The interface that tools need. Cancelling the task that runs or waits for a command ends the command."""
 
     @property
@@ -43,15 +43,9 @@ class AwaitedSession(Protocol):
     @property
     def state(self) -> State: ...
     @property
-    def _handed(self) -> Any: ...  # the command that was handed back running; falsy if there is none
-    @property
-    def _has_terminal_stdin(self) -> bool: ...  # commands read the terminal by default
-    @property
     def cwd(self) -> str: ...
     @property
     def policy(self) -> Policy | None: ...
-    @property
-    def _secrets(self) -> Secrets | None: ...  # those that tools mask
     @property
     def jobs(self) -> Callable[..., Sequence[Any]]: ...
     @property
@@ -60,9 +54,7 @@ class AwaitedSession(Protocol):
     def wait(self) -> Callable[..., Awaitable[Result]]: ...
     @property
     def send(self) -> Callable[..., Awaitable[Result]]: ...
-    def _page(self, query: Query, read: Read, /) -> Awaitable[Any]: ...
     def interrupt(self) -> Awaitable[Result]: ...
-    def _interrupt(self, command: Any, /) -> Awaitable[Result]: ...  # only that one; raises NotRunning
     def restart(self) -> Awaitable[None]: ...
 
 
@@ -91,7 +83,7 @@ def awaited_session(where: Any, agent: object = None) -> tuple[AwaitedSession, R
 def _awaited(session: Any) -> AwaitedSession:
     awaited: Any = session
     if isinstance(session, RemoteSession):
-        awaited = AsyncRemoteSession(session.agent, session._transport, session._start, session._opening)
+        awaited = AsyncRemoteSession.like(session)
     elif isinstance(session, Session):
         awaited = ThreadedSession(session)
     if not iscoroutinefunction(getattr(awaited, "run", None)):
@@ -120,7 +112,7 @@ class ThreadedSession:
         return await self._follow(partial(self._session.send, keys=keys), text, timeout)
 
     async def _follow(self, verb: Callable[..., Result], *arguments: Any) -> Result:
-        handed = self._handed
+        handed = self.handed_back
 
         def end() -> None:
             threading.Thread(target=self._end, args=(handed,), daemon=True).start()
@@ -129,18 +121,18 @@ class ThreadedSession:
 
     def _end(self, handed: Any) -> None:
         with suppress(ShellSessionError):
-            self._session._interrupt(handed)
+            self._session.interrupt_command(handed)
 
-    async def _page(self, query: Query, read: Read) -> Any:
-        return await to_its_end(in_own_thread(self._session._page, query, read))
+    async def read_page(self, query: Query, read: Read) -> Any:
+        return await to_its_end(in_own_thread(self._session.read_page, query, read))
 
     async def interrupt(self) -> Result:
         return await to_its_end(in_own_thread(self._session.interrupt))
 
-    async def _interrupt(self, command: Any) -> Result:
-        if self._handed is not command:
+    async def interrupt_command(self, command: Any) -> Result:
+        if self.handed_back is not command:
             raise NotRunning("there is no running command to interrupt: the one that was handed back has ended")
-        return await to_its_end(in_own_thread(self._session._interrupt, command))
+        return await to_its_end(in_own_thread(self._session.interrupt_command, command))
 
     async def restart(self) -> None:
         await to_its_end(in_own_thread(self._session.restart))

@@ -66,7 +66,7 @@ class Place:
         session: Any
         if isinstance(first := self._first, AsyncRemoteSession):
             agent = first.agent.removesuffix(self._name) + name  # as ``connect`` would name it
-            session = AsyncRemoteSession(agent, first._transport, first._start, first._opening)
+            session = AsyncRemoteSession.like(first, agent)
         else:
             session = self._connect(name)
             session = await session if isawaitable(session) else session

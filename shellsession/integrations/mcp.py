@@ -148,7 +148,7 @@ def server(toolbox: Toolbox, asking: Policy | None = None) -> MCPServer:
         try:
             if answer.action != "accept":
                 raise refused(UNCONFIRMED)
-            return await toolbox._bash(_WORKDIR.get(), command, timeout, interactive)
+            return await toolbox.bash_in(_WORKDIR.get(), command, timeout, interactive)
         except ShellSessionError as error:
             raise ToolError(str(error)) from error
 
@@ -263,7 +263,7 @@ async def _refuse_unreadable(lines: _LineReader, incoming: Any, sender: Any, out
 
 
 async def _connect(agent: str, socket: str | None, options: SessionOptions, idle_ttl: Seconds) -> AwaitedSession:
-    session = AsyncRemoteSession._of(agent, socket, True, options, idle_ttl=idle_ttl)
+    session = AsyncRemoteSession.for_arguments(agent, socket, True, options, idle_ttl=idle_ttl)
     await session.connect()
     if session.opened_here:  # otherwise it could wait for a command of another client
         await session.open()

@@ -83,11 +83,11 @@ def shell_tool(where: Any, agent: object = None, *, timeout: float = 120.0, max_
             try:
                 seconds, limits = _seconds(action.timeout_ms, timeout), Limits(max_output=4 * limit)
                 result = await session.run(command, timeout=seconds, tty=False, limits=limits)
-                outputs.append(_output(command, result, limit, session._secrets))
+                outputs.append(_output(command, result, limit, session.secrets))
                 if not result.state_kept:
                     break
             except ShellSessionError as error:
-                said = str(error) if session._secrets is None else session._secrets.mask(str(error))
+                said = str(error) if session.secrets is None else session.secrets.mask(str(error))
                 outputs.append(ShellCommandOutput(stderr=said, outcome=_exited(1), command=command))
             if outputs[-1].status == "timeout":
                 break

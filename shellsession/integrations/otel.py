@@ -37,10 +37,10 @@ def instrument(target: Any, tracer_provider: trace.TracerProvider | None = None)
 
     ``tracer_provider``: the default is the global one. Raises InvalidRequest.
     """
-    if not hasattr(target, "_observe"):
+    if not hasattr(target, "observe"):
         raise InvalidRequest(f"instrument a session of any kind, Agents or AsyncAgents, not {target!r:.100}")
     tracer = trace.get_tracer("shellsession", VERSION, tracer_provider)
-    target._observe(partial(_record, tracer))
+    target.observe(partial(_record, tracer))
 
 
 def _record(tracer: trace.Tracer, agent: str, command: str, result: Result) -> None:

@@ -34,7 +34,7 @@ async def call_in_thread(tool: Tool[P], call: object, cancelled: Callable[[], bo
     try:
         return await until_ended(_in_turn(tool, call, token), token.cancel, cancelled)
     except CallCancelled:  # cancelled while queued: call the tool, which runs nothing, for the error of its contract
-        token._left_queue = True
+        token.left_queue = True
         payload: P = await in_own_thread(tool, call, token)
         return payload
 

@@ -193,9 +193,9 @@ def list_jobs(jobs: Sequence[_JobText], room: int) -> str:
 
 def _jobs_of(session: AsyncRemoteSession) -> list[_JobText]:
     """The jobs of a daemon's session. Raises NoSuchAgent."""
-    with admin.Visit(session.agent, None, session._transport) as visit:
+    with admin.Visit(session.agent, None, session.transport) as visit:
         both = (*visit.jobs(released=True), *visit.jobs())
-        return [_read_job(job, session._secrets) for job in both]
+        return [_read_job(job, session.secrets) for job in both]
 
 
 Progress = Callable[[float, str], Awaitable[object]]
@@ -436,7 +436,7 @@ class Toolbox:
         """Call a verb with the arguments that a model sent. Raises ShellSessionError."""
         arguments = self.checked(verb, call)
         workdir = arguments.pop("workdir", None)
-        text: str = await (self._bash(workdir, **arguments) if workdir else getattr(self, verb)(**arguments))
+        text: str = await (self.bash_in(workdir, **arguments) if workdir else getattr(self, verb)(**arguments))
         return text
 
     async def bash(self, command: Command, timeout: Timeout = None, interactive: Interactive = False) -> str:
@@ -446,9 +446,9 @@ class Toolbox:
         Returns its output and, unless it is 0, its exit status. A command that takes long is handed back running:
         continue with `wait`, `send` or `interrupt`.
         """
-        return await self._bash(None, command, timeout, interactive)
+        return await self.bash_in(None, command, timeout, interactive)
 
-    async def _bash(
+    async def bash_in(
         self, workdir: str | None, command: str, timeout: float | None = None, interactive: bool = False
     ) -> str:
         """As ``bash``, with a directory for this command only; None is that of the session."""
@@ -459,7 +459,7 @@ class Toolbox:
         first_wait = min(self._first_wait, seconds)
         async with self._exclusive(first_wait) as until:
             options: dict[str, Any] = {"limits": self._limits}
-            if interactive or not self._session._has_terminal_stdin:
+            if interactive or not self._session.has_terminal_stdin:
                 options |= {"stdin": TTY if interactive else None, "tty": interactive}
             if workdir is not None:
                 options["cwd"] = workdir
@@ -563,7 +563,7 @@ class Toolbox:
         if not found.running:
             self._watched.discard(found.id)
         room = self._max_chars - sum(len(note) + 1 for note in notes)
-        return "\n".join([list_jobs([_read_job(found, self._session._secrets)], room), *notes])
+        return "\n".join([list_jobs([_read_job(found, self._session.secrets)], room), *notes])
 
     async def read_output(
         self,
@@ -593,12 +593,12 @@ class Toolbox:
 
     async def _read(self, query: Query) -> str:
         while True:
-            secrets = self._session._secrets
+            secrets = self._session.secrets
             masked = query if secrets is None else query._replace(mask=secrets.mask, starred=secrets.starred)
             is_newest = query.grep is None and (query.since is not None or query.tail is not None)
             read = whole if query.grep is not None else everything if is_newest else page
-            found = await self._session._page(masked, read)
-            if secrets is self._session._secrets:  # a client of a daemon knows them once it is connected
+            found = await self._session.read_page(masked, read)
+            if secrets is self._session.secrets:  # a client of a daemon knows them once it is connected
                 break
         if query.grep is not None:
             return await to_its_end(in_own_thread(search, query, found))
@@ -611,7 +611,7 @@ class Toolbox:
         left = any(result.background for result in results)
         latest, ends = await self._job_ends(left) if left or self._watched else ("", [])
         jobs = f"{JOBS} ({latest})" if latest else JOBS
-        return describe(results, self._max_chars, jobs, self._session._secrets, ends)
+        return describe(results, self._max_chars, jobs, self._session.secrets, ends)
 
     async def _job_ends(self, left: bool) -> tuple[str, list[str]]:
         """The id of the job that a command has ``left``, if it has, and a note about those that have ended."""
@@ -635,7 +635,7 @@ class Toolbox:
                 return {
                     job.id: (job.running, job.exit_code if job.id in self._watched else None) for job in session.jobs()
                 }
-            reply = await session._ask(session._message("jobs", released=False))
+            reply = await session.ask(session.message("jobs", released=False))
             return {one["id"]: (one["running"], one["exit_code"]) for one in from_part(reply.parts)}
         return {}
 
@@ -656,7 +656,7 @@ class Toolbox:
     async def _jobs(self) -> list[_JobText]:
         session = self._session
         if not isinstance(session, AsyncRemoteSession):
-            return [_read_job(job, session._secrets) for job in (*session.jobs(released=True), *session.jobs())]
+            return [_read_job(job, session.secrets) for job in (*session.jobs(released=True), *session.jobs())]
         with suppress(NoSuchAgent):  # its session has expired, and its jobs with it
             # In a thread: this makes many blocking requests.
             return await asyncio.to_thread(_jobs_of, session)
@@ -713,7 +713,7 @@ class Toolbox:
             new = _FRESH if self._connect else _NO_OTHER
             text = text.replace(IS_CLOSED, f"this session is closed: {new}").replace(_CONNECT_AGAIN, new)
         text = _for_model(text)
-        if (secrets := self._session._secrets) is not None:
+        if (secrets := self._session.secrets) is not None:
             text = secrets.mask(text)
         if text != str(error):
             raise type(error)(text) from None
@@ -755,7 +755,7 @@ class Toolbox:
                     self._add_result(results, await self._time_out())
                     break
                 if (report := PROGRESS.get()) is not None:
-                    await report(now - begun, _last_line(results, self._session._secrets))
+                    await report(now - begun, _last_line(results, self._session.secrets))
                 self._add_result(results, await self._session.wait(self._next_wait(until), **pattern))
             if not results[-1].runs_on:
                 self._deadline = None
@@ -764,13 +764,13 @@ class Toolbox:
             if results or not begins:  # otherwise an earlier command is handed back, which this call must not end
                 self._deadline = None
                 # If the verb has ended the command already, do not: the next command reports what became of the shell.
-                if self._session._handed == self._handed_back:
+                if self._session.handed_back == self._handed_back:
                     await to_its_end(self._end())
             raise
 
     def _add_result(self, results: list[Result], result: Result) -> None:
         results.append(result)
-        self._handed_back = self._session._handed if result.runs_on else None
+        self._handed_back = self._session.handed_back if result.runs_on else None
 
     async def _timed_out_or(self, verb: Callable[[], Awaitable[Result]]) -> Result:
         """The result of a command that ended at its time limit while no call waited, or else the result of ``verb``.
@@ -821,4 +821,4 @@ class Toolbox:
     async def _interrupt(self) -> Result:
         """Interrupt the command that was handed back here or, if there is none, the running one. Raises NotRunning."""
         handed_back = self._handed_back
-        return await (self._session._interrupt(handed_back) if handed_back else self._session.interrupt())
+        return await (self._session.interrupt_command(handed_back) if handed_back else self._session.interrupt())

@@ -65,7 +65,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 def node_of(agents: RayAgents, agent: str) -> Any:
     """The transport to the node that the agent is on."""
-    return agents.session(agent)._transport._node  # type: ignore[attr-defined]
+    return agents.session(agent).transport._node  # type: ignore[attr-defined]
 
 
 def about(agents: RayAgents, agent: str) -> dict[str, Any]:

@@ -103,8 +103,8 @@ def test_a_list_shows_the_command_of_the_model_first(contract: Any, tmp_path: Pa
     first = f"echo 'it''s' $(id -u) >>{log}"
     with Session() as session:
         contract.tool(session)({"command": f"{first}\necho more"})
-        assert session._engine.last is not None
-        text = session._engine.last.request.command.decode()
+        assert session.engine.last is not None
+        text = session.engine.last.request.command.decode()
     assert text.startswith(f"{{ \\builtin : {shlex.quote(first + ' ...')}; ")
     assert log.read_text() == f"its {os.getuid()}\n"  # run once: it is only shown there
 

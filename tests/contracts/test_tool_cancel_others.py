@@ -113,14 +113,14 @@ def test_a_cancel_that_comes_late_ends_no_later_command(
         return f"until [ -e {tmp_path / name} ]; do sleep 0.01; done"
 
     with Session() as session:
-        interrupt = session._interrupt
+        interrupt = session.interrupt_command
 
         def late(meant: Any) -> Result:
             looked.set()
             assert theirs.wait(PATIENCE)
             return interrupt(meant)
 
-        monkeypatch.setattr(session, "_interrupt", late)
+        monkeypatch.setattr(session, "interrupt_command", late)
         token = CancelToken()
         ours = pool.submit(strands.tool(session), {"mode": "execute", "command": wait_for("ours")}, cancel=token)
         wait_until(lambda: session.command, "our command")

@@ -38,7 +38,7 @@ def says(bash: Any, command: str) -> str:
 
 def expire(agents: Any, agent: object = "a") -> None:
     """As when ``idle_ttl`` has passed."""
-    agents._registry.find(agent)._close_if_idle(0.0)
+    agents.registry.find(agent).close_if_idle(0.0)
 
 
 STATEFUL: Final = [(strands, {}), *((contract, {"persistent": True}) for contract in ONE_SHOT.values())]
@@ -87,9 +87,9 @@ def test_what_strands_keeps_expires_only_where_that_was_asked_for(monkeypatch: p
                 if inspect.isawaitable(call):
                     await call
         await asyncio.to_thread(
-            wait_until, lambda: not (unbounded._registry.find("b") or bounded._registry.find("a")), "their end"
+            wait_until, lambda: not (unbounded.registry.find("b") or bounded.registry.find("a")), "their end"
         )
-        assert unbounded._registry.find("a").state == "idle"
+        assert unbounded.registry.find("a").state == "idle"
         for agents in (unbounded, bounded):
             if (closing := agents.close()) is not None:
                 await closing
@@ -102,11 +102,11 @@ def test_the_loss_is_reported_with_asyncio() -> None:
         async with AsyncAgents() as agents:
             bash = strands.tool(agents, agent="a")
             await bash({"mode": "execute", "command": "KEPT=kept"})
-            await agents.session("a")._close_if_idle(0.0)
+            await agents.session("a").close_if_idle(0.0)
             with pytest.raises(strands.BashSessionError, match=TOLD):
                 await bash({"mode": "execute", "command": GONE})
             assert await bash({"mode": "execute", "command": GONE}) == {"output": "gone", "error": ""}
-            await agents.session("a")._close_if_idle(0.0)
+            await agents.session("a").close_if_idle(0.0)
             await agents.restart("a")
             assert await bash({"mode": "execute", "command": GONE}) == {"output": "gone", "error": ""}
 
@@ -178,7 +178,7 @@ def test_the_names_that_are_kept_are_bounded_and_objects_are_not_kept(
     says(strands.tool(agents, agent=person), "true")
     expire(agents, person)
     agents.list()
-    assert id(person) in agents._registry._others
+    assert id(person) in agents.registry._others
     del person
     gc.collect()
-    assert agents._registry._others.keys() <= {"first", "second", "third"}
+    assert agents.registry._others.keys() <= {"first", "second", "third"}

@@ -128,7 +128,7 @@ def test_who_has_just_come_for_a_session_finds_it(tmp_path: Path) -> None:
     with serving(path) as server, Raw(path) as raw:
         raw.open("a")
         raw.run("a", "true")
-        server.agents.session("a")._engine.idle_since -= 1000
+        server.agents.session("a").engine.idle_since -= 1000
         with connect("a", path, False) as session:
             assert session.idle < 500
 

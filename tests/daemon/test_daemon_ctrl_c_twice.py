@@ -72,7 +72,7 @@ def plain_run_and_interrupt(remote: RemoteSession, seconds: str, second: Second)
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SHELLSESSION_SOCKET", str(remote._transport))
+        patch.setenv("SHELLSESSION_SOCKET", str(remote.transport))
         if plain.run(["-s", remote.agent, f"sleep {seconds}"], lambda: strike_at(seconds, first)) == INTERRUPTED:
             raise KeyboardInterrupt
 
@@ -103,7 +103,7 @@ def arun_and_interrupt(remote: RemoteSession, seconds: str, second: Second) -> N
             loop.call_soon_threadsafe(first)
 
         threading.Thread(target=ctrl_c).start()
-        async with aconnect(remote.agent, str(remote._transport), False) as session:
+        async with aconnect(remote.agent, str(remote.transport), False) as session:
             await session.run(f"sleep {seconds}")
 
     try:

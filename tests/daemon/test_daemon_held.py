@@ -110,7 +110,7 @@ def test_nothing_of_a_closed_session_is_kept(tmp_path: Path) -> None:
             with connect("a", path, False) as sh:
                 sh.run("sleep 100", timeout=0.01, on_timeout="yield")
                 shared = server.sessions.of("a")
-                kept += [weakref.ref(one) for one in (shared, shared.session, shared.session._engine)]
+                kept += [weakref.ref(one) for one in (shared, shared.session, shared.session.engine)]
                 del shared
                 sh.close()
         wait_until(lambda: gc.collect() >= 0 and not any(one() for one in kept), "their end")

@@ -80,7 +80,7 @@ def stay_left_early(session: RemoteSession, verb: str) -> None:
     seconds = unique_seconds()
     assert session.run(f"echo 12; sleep {seconds}", stdin=TTY, timeout=SOON, on_timeout="yield").outcome == "running"
     wait_until(lambda: with_argument(seconds), "the command")
-    with Raw(str(session._transport)) as raw, Raw(str(session._transport)) as other:
+    with Raw(str(session.transport)) as raw, Raw(str(session.transport)) as other:
         assert raw.ask("glimpse", agent=session.agent, timeout=PATIENCE).parts[0] == b"12\n"  # there is no more
         request = raw.say(verb, agent=session.agent, timeout=None)
         wait_until(lambda: other.ask("cancel", request=request).header["value"], "the cancelling")

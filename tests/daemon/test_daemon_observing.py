@@ -29,8 +29,8 @@ def test_who_has_left_for_good_is_waited_for_no_more(place: Path, left: str) -> 
             await turns.take()  # as another verb does
 
             async def look() -> str:
-                with observing(session._engine, listener):
-                    return (await session._do(session._engine.wait(None))).outcome
+                with observing(session.engine, listener):
+                    return (await session.do(session.engine.wait(None))).outcome
 
             looking = asyncio.create_task(look())
             await asyncio.sleep(0)
@@ -40,7 +40,7 @@ def test_who_has_left_for_good_is_waited_for_no_more(place: Path, left: str) -> 
             turns.give_up()
             for _ in range(5):
                 await asyncio.sleep(0)
-            assert session._engine.attended is not None
+            assert session.engine.attended is not None
             listener.abandon()
             assert await asyncio.wait_for(looking, PATIENCE) == "running"
 

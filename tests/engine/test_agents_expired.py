@@ -28,7 +28,7 @@ class Agent:
 
 def expire(agents: Agents, agent: object = "a") -> None:
     """As when ``idle_ttl`` has passed."""
-    agents.session(agent)._close_if_idle(0.0)
+    agents.session(agent).close_if_idle(0.0)
 
 
 def refuses_rm(agents: Agents, agent: object = "a") -> bool:
@@ -68,7 +68,7 @@ def test_it_keeps_its_policy_with_asyncio() -> None:
     async def main() -> None:
         async with AsyncAgents() as agents:
             agents.session("a", policy=NO_RM)
-            await agents.session("a")._close_if_idle(0.0)
+            await agents.session("a").close_if_idle(0.0)
             with pytest.raises(PolicyRefused):
                 await agents.run("a", "rm -f /no/such/file")
 
@@ -150,7 +150,7 @@ def test_nothing_is_kept_of_an_object_that_was_collected(new_agents: NewAgents) 
     agents.list()
     del agent
     gc.collect()
-    assert (agents._registry._open, agents._registry._others) == ({}, {})
+    assert (agents.registry._open, agents.registry._others) == ({}, {})
 
 
 def test_state_that_its_session_made_counts_as_lost(new_agents: NewAgents) -> None:

@@ -86,7 +86,7 @@ def test_one_that_cannot_expire_keeps_no_other_from_it(
     monkeypatch.setattr(threading, "excepthook", lambda of: told.append(of.exc_type))
     agents = new_agents(idle_ttl=0.2)
     with monkeypatch.context() as patch:
-        patch.setattr(agents.session(faulty), "_close_if_idle", retire_badly)
+        patch.setattr(agents.session(faulty), "close_if_idle", retire_badly)
         for name in "abc":
             agents.run(name, "true")
         wait_until(lambda: [info.agent for info in agents.list()] == [faulty], "the end of the others")
@@ -104,7 +104,7 @@ def test_one_that_cannot_expire_keeps_no_other_from_it_in_a_loop(
         asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context.get("exception")))
         async with AsyncAgents(idle_ttl=0.2, cwd=place) as agents:
             with monkeypatch.context() as patch:
-                patch.setattr(agents.session(faulty), "_close_if_idle", retire_badly_async)
+                patch.setattr(agents.session(faulty), "close_if_idle", retire_badly_async)
                 for name in "abc":
                     await agents.run(name, "true")
                 await until(lambda: [info.agent for info in agents.list()] == [faulty])
@@ -125,14 +125,14 @@ def test_one_that_expires_as_a_verb_begins_is_made_anew(new_agents: NewAgents, v
     proper = getattr(session, name)
 
     def expires(*given: str) -> Any:
-        session._close_if_idle(0.0)
+        session.close_if_idle(0.0)
         return proper(*given)
 
     setattr(session, name, expires)
     getattr(agents, name)("a", *given)
     assert session.closed
     assert agents.run("a", "echo on").stdout == "on\n"
-    assert agents._registry.take_loss("a") is (name == "run")
+    assert agents.registry.take_loss("a") is (name == "run")
 
 
 @pytest.mark.parametrize("verb", [("run", "true"), ("restart",)], ids=lambda verb: verb[0])
@@ -146,14 +146,14 @@ def test_and_with_asyncio(place: Path, verb: tuple[str, ...]) -> None:
             proper = getattr(session, name)
 
             async def expires(*given: str) -> Any:
-                await session._close_if_idle(0.0)
+                await session.close_if_idle(0.0)
                 return await proper(*given)
 
             setattr(session, name, expires)
             await getattr(agents, name)("a", *given)
             assert session.closed
             assert (await agents.run("a", "echo on")).stdout == "on\n"
-            assert agents._registry.take_loss("a") is (name == "run")
+            assert agents.registry.take_loss("a") is (name == "run")
 
     asyncio.run(main())
 
@@ -168,7 +168,7 @@ def is_in(thread: threading.Thread, name: str) -> bool:
 
 def test_close_waits_for_a_session_that_is_expiring(new_agents: NewAgents, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go, done = threading.Event(), threading.Event(), threading.Event()
-    retire = Session._close_if_idle
+    retire = Session.close_if_idle
 
     def slowly(session: Session, idle: float | None) -> None:
         begun.set()
@@ -176,7 +176,7 @@ def test_close_waits_for_a_session_that_is_expiring(new_agents: NewAgents, monke
         retire(session, idle)
         done.set()
 
-    monkeypatch.setattr(Session, "_close_if_idle", slowly)  # as a session with much to end
+    monkeypatch.setattr(Session, "close_if_idle", slowly)  # as a session with much to end
     agents = new_agents(idle_ttl=0.05)
     agents.run("a", "true")
     assert begun.wait(PATIENCE)
@@ -190,7 +190,7 @@ def test_close_waits_for_a_session_that_is_expiring(new_agents: NewAgents, monke
 def test_the_same_in_a_loop(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         begun, done = asyncio.Event(), asyncio.Event()
-        retire = AsyncSession._close_if_idle
+        retire = AsyncSession.close_if_idle
 
         async def slowly(session: AsyncSession, idle: float | None) -> None:
             begun.set()
@@ -198,7 +198,7 @@ def test_the_same_in_a_loop(place: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             await retire(session, idle)
             done.set()
 
-        monkeypatch.setattr(AsyncSession, "_close_if_idle", slowly)  # as a session with much to end
+        monkeypatch.setattr(AsyncSession, "close_if_idle", slowly)  # as a session with much to end
         async with AsyncAgents(idle_ttl=0.05, cwd=place) as agents:
             await agents.run("a", "true")
             await asyncio.wait_for(begun.wait(), PATIENCE)
@@ -250,7 +250,7 @@ def test_a_fork_while_another_thread_is_at_the_list_of_sessions(new_agents: NewA
     held, forked = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with agents._registry.lock:
+        with agents.registry.lock:
             held.set()
             forked.wait()
 

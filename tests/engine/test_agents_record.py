@@ -24,7 +24,7 @@ class FakeSession:
 
     def __init__(self, options: dict[str, Any]) -> None:
         rules = Rules(**{name: options[name] for name in Rules._fields if name in options})
-        self._engine = SimpleNamespace(expired=False, last=None, options=SimpleNamespace(rules=rules))
+        self.engine = SimpleNamespace(expired=False, last=None, options=SimpleNamespace(rules=rules))
         self.closed = self.relied_on = False
         self.policy = rules.policy
         self.pid, self.state, self.cwd, self.command, self.idle, self.attached = None, "new", "/", "", 0.0, False
@@ -33,10 +33,10 @@ class FakeSession:
         return []
 
     def use(self, relied_on: bool) -> None:
-        self._engine.last, self.relied_on = object(), relied_on
+        self.engine.last, self.relied_on = object(), relied_on
 
     def end(self, expired: bool) -> None:
-        self.closed, self._engine.expired = True, expired
+        self.closed, self.engine.expired = True, expired
 
 
 class Model(RuleBasedStateMachine):
@@ -84,7 +84,7 @@ class Model(RuleBasedStateMachine):
         agent = data.draw(st.sampled_from(sorted(self.open)))
         session = self.open.pop(agent)
         session.end(expired)
-        if expired and session._engine.last is not None:
+        if expired and session.engine.last is not None:
             self.losses.setdefault(agent, set()).update({"run", "tool"} if session.relied_on else {"run"})
 
     @precondition(lambda self: self.open)

@@ -220,14 +220,14 @@ def test_what_is_closed_with_a_lost_stream_is_put_out_of_the_loop(place: Path, m
         async with session(place) as sh:
             await sh.run("true", tty=True)
             monkeypatch.setattr(Streams, "misplaced", lambda self: [])  # it goes just after it was looked at
-            forgotten, forget = list[int](), sh._engine.host.forget_fd
+            forgotten, forget = list[int](), sh.engine.host.forget_fd
 
             def note(fd: int) -> None:
                 forgotten.append(fd)
                 forget(fd)
 
-            sh._engine.host = sh._engine.host._replace(forget_fd=note)
-            streams = sh._engine.live().streams
+            sh.engine.host = sh.engine.host._replace(forget_fd=note)
+            streams = sh.engine.live().streams
             before, lost = [stream.fd for stream in streams], streams.get("err")
             os.unlink(lost.path)
             os.mkdir(lost.path)

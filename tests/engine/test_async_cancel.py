@@ -39,9 +39,9 @@ def test_cancelling_interrupts_the_command_and_keeps_the_shell(place: Path) -> N
 def test_nothing_came_of_a_command_that_never_ran(sh: Session) -> None:
     """As one whose call was cancelled before its turn came."""
     command = b"echo never"
-    assert (sh._came_of(command), sh._came_of()) == (None, None)
+    assert (sh.engine.came_of(command), sh.engine.came_of()) == (None, None)
     sh.run("echo another")
-    assert sh._came_of(command) is None
+    assert sh.engine.came_of(command) is None
 
 
 def test_a_timeout_of_asyncio_interrupts_too(place: Path) -> None:
@@ -163,7 +163,7 @@ def test_cancelling_while_the_command_of_a_callback_that_raised_is_ended_keeps_t
             await sh.run("kept=1")
             command = "echo found; bash -c \"trap '' INT; sleep 1000; sleep 1000\""  # which takes a while to end
             task = asyncio.create_task(sh.run(command, on_output=fails_later if awaited else fails))
-            await until(lambda: sh._engine.last is not None and sh._engine.last.ending is not None)
+            await until(lambda: sh.engine.last is not None and sh.engine.last.ending is not None)
             for _ in range(often):
                 task.cancel()
                 await asyncio.sleep(0)

@@ -73,7 +73,7 @@ def test_orphans_of_an_older_job_are_its_own(sh: Session, place: Path, jobs_befo
 def test_no_look_takes_an_orphan_of_an_older_job_for_newer(sh: Session) -> None:
     """However the look and the death of its parent fall."""
     sh.run("while :; do (sleep 0.2 &); done >/dev/null 2>&1 &")
-    family = sh._engine.live().family
+    family = sh.engine.live().family
     older = family.present()
     assert [found for _ in range(300) if (found := family.newer(older))] == []
 
@@ -96,7 +96,7 @@ from shellsession import Session
 with Session() as sh:
     sh.run("true")
     if sys.argv[2:]:
-        directory = sh._engine.live().slot.directory
+        directory = sh.engine.live().slot.directory
         os.rename(directory, directory + "-away")
         open(directory, "x").close()
         sh.run("true")

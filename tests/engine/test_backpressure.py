@@ -41,7 +41,7 @@ async def test_a_paused_command_still_has_its_time_limit(place: Path) -> None:
     take, seconds = Taker(), unique_seconds()
     async with AsyncSession(cwd=place) as session:
         run = asyncio.create_task(session.run(f"yes; sleep {seconds}", timeout=0.2, on_output=take))
-        await until(lambda: session._engine.last and session._engine.last.delivery.result)
+        await until(lambda: session.engine.last and session.engine.last.delivery.result)
         assert not run.done()  # what was printed is still to be taken
         take.gate.set()
         assert (await run).outcome == "timed_out"
@@ -109,4 +109,4 @@ async def test_nothing_is_kept_of_callbacks_that_have_returned(place: Path) -> N
         for _ in range(3):
             await session.run("echo a; sleep 0.01; echo b", on_output=take)
         assert b"".join(taken) == b"a\nb\n" * 3
-        assert not session._engine.callback_tasks
+        assert not session.engine.callback_tasks

@@ -49,7 +49,7 @@ def test_a_command_whose_hand_back_nobody_hears_of_is_ended(place: Path, ends: s
             text = f"X=1; echo a; bash -c 'read x' {seconds}"
             on_output = take if ends == "cancelled" else fail
             run = asyncio.create_task(session.run(text, stdin=TTY, on_output=on_output))
-            await until(lambda: session._engine.handed_back)  # handed back, and `run` waits for the callback
+            await until(lambda: session.engine.handed_back)  # handed back, and `run` waits for the callback
             if ends == "cancelled":
                 run.cancel()
             else:
@@ -101,9 +101,9 @@ def test_the_end_of_a_handed_back_command_is_reported_once_all_is_taken(
             if verb is not send:
                 await session.type("\n")
             if verb is interrupt:
-                await until(lambda: session._engine.callback_tasks)
+                await until(lambda: session.engine.callback_tasks)
             asked = asyncio.create_task(verb(session))
-            await until(lambda: session._engine.last and session._engine.last.delivery.result)
+            await until(lambda: session.engine.last and session.engine.last.delivery.result)
             assert not asked.done()  # what was printed is still to be taken
             if last == "cancelled":
                 asked.cancel()
@@ -113,7 +113,7 @@ def test_the_end_of_a_handed_back_command_is_reported_once_all_is_taken(
             assert (heard != [], asked.cancelled()) == (last == "taken", last == "cancelled")
             if last != "cancelled":
                 assert isinstance(asked.exception(), LookupError if last == "refused" else type(None))
-            await until(lambda: not session._engine.callback_tasks)
+            await until(lambda: not session.engine.callback_tasks)
             with pytest.raises(NotRunning):
                 await session.poll()
             assert (await session.run("echo on")).stdout == "on\n"
@@ -168,9 +168,9 @@ async def test_the_end_of_the_session_frees_who_waits_for_a_callback(place: Path
     session = AsyncSession(cwd=place)
     assert (await session.run("read x; echo a", stdin=TTY, on_output=take)).outcome == "input"
     await session.type("\n")
-    await until(lambda: session._engine.callback_tasks)
+    await until(lambda: session.engine.callback_tasks)
     waits = asyncio.create_task(session.wait(None))
-    await until(lambda: session._engine.last and session._engine.last.delivery.result)
+    await until(lambda: session.engine.last and session.engine.last.delivery.result)
     await session.close()
     assert (await waits).stdout == "a\n"
 

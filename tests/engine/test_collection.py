@@ -97,8 +97,8 @@ def test_the_session_of_a_collected_agent_ends_while_the_others_go_on(
     was_free, end = list[bool](), base._end
 
     def look() -> bool:
-        if is_free := agents._registry.lock.acquire(blocking=False):
-            agents._registry.lock.release()
+        if is_free := agents.registry.lock.acquire(blocking=False):
+            agents.registry.lock.release()
         return is_free
 
     def look_and_end(engine: Engine, owner: int) -> None:

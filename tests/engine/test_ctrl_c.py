@@ -141,7 +141,7 @@ def test_where_a_command_gets_its_reader_that_one_does_not_outlive_it(sh: Sessio
 
     seconds = unique_seconds()
     sh.run("X=kept")
-    sh._engine.host = sh._engine.host._replace(reader=Reader())
+    sh.engine.host = sh.engine.host._replace(reader=Reader())
     with pytest.raises(KeyboardInterrupt):
         sh.run(f"sleep {seconds}", timeout=0.05, on_timeout="yield")
     assert (reading, with_argument(seconds)) == ({}, [])

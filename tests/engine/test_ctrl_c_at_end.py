@@ -137,7 +137,7 @@ def test_a_host_without_threads_is_interrupted_when_all_is_given_back(
 ) -> None:
     session = Session(cwd=place)
     session.run("true")
-    shell = session._engine.live()
+    shell = session.engine.live()
     on_call(monkeypatch, where, name, interrupt)
     with pytest.raises(KeyboardInterrupt):
         session.run(way) if " " in way else getattr(session, way)()

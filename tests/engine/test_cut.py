@@ -165,7 +165,7 @@ def test_what_may_not_be_signalled_is_not_waited_for_nor_reported_as_killed(
 
 def test_nothing_follows_a_program_that_takes_its_time_to_die(sh: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """As one with much memory does, and any on a busy machine: bash was interrupted before it had ended."""
-    bash, looks = sh.open()._engine.live(), itertools.count(1)
+    bash, looks = sh.open().engine.live(), itertools.count(1)
     send, hear, dying = signals.kill, collect.pump, list[int]()
 
     def send_late(pids: list[int], number: int) -> list[int]:

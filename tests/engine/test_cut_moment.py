@@ -75,7 +75,7 @@ def test_an_interrupt_waits_until_bash_can_take_it(
 ) -> None:
     """Amid our line, it would take the rest for a line of its own, and its quote for one that is not closed."""
     monkeypatch.setattr(command, "LOOK_PLAIN", PATIENCE)  # who looks at a stopped shell makes it go on
-    shell = sh.open()._engine.live()
+    shell = sh.open().engine.live()
     sh.run("v=7")
     wait_until(shell.idle, "the prompt")
     shell.signal(signal.SIGSTOP)
@@ -125,7 +125,7 @@ def test_nothing_is_begun_where_an_interrupt_was_interrupted_half_way(
     sh: Session, monkeypatch: pytest.MonkeyPatch, where: object, name: str
 ) -> None:
     """Bash was let go on until it was done again, with its program at its end by then."""
-    shell, run, act = sh.open()._engine.live(), interrupt.Escalation.run, getattr(where, name)
+    shell, run, act = sh.open().engine.live(), interrupt.Escalation.run, getattr(where, name)
     for moment in range(1, 100):
         acts, runs = itertools.count(1), itertools.count(1)
 

@@ -65,7 +65,7 @@ def test_a_shell_that_was_stopped_behind_its_mark_is_let_go_on(sh: Session, monk
 
 
 def test_a_shell_that_is_traced_just_now_is_alive(sh: Session) -> None:
-    shell = sh.open()._engine.live()
+    shell = sh.open().engine.live()
     shell.signal(signal.SIGSTOP)
     while proc.state(shell.pid) != "T":
         os.sched_yield()
@@ -98,7 +98,7 @@ def test_a_host_that_waits_for_any_child_sees_no_stop(sh: Session) -> None:
 
 def test_a_trace_that_another_thread_gives_up_costs_nothing(sh: Session) -> None:
     """As the collector may: only who traces can let go, and the end of its thread does."""
-    shell = sh.open()._engine.live()
+    shell = sh.open().engine.live()
     sh.run("v=7", timeout=PATIENCE)
     shell.signal(signal.SIGSTOP)
     while proc.state(shell.pid) != "T":

@@ -70,7 +70,7 @@ def test_bash_that_comes_back_to_its_prompt_as_it_is_looked_at_asks_for_nothing(
     sh: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sh.run("X=7")
-    shell = sh._engine.live()
+    shell = sh.engine.live()
     really = shell.idle
     looks: list[bool] = []
 

@@ -114,7 +114,7 @@ def test_a_directory_that_another_user_puts_in_the_place_of_ours_gets_nothing(ba
     base.chmod(0o1777)
     with Session(cwd="/", tty=False) as sh:
         answers(sh)
-        seat = Path(sh._engine.live().slot.directory)
+        seat = Path(sh.engine.live().slot.directory)
         home = seat.parents[1]
         assert home.parent == base
         shutil.rmtree(home)
@@ -137,7 +137,7 @@ def test_no_stream_of_another_session_is_found_by_listing(user: str, base: Path)
         os.environ["XDG_RUNTIME_DIR"] = str(base)
         with Session(cwd="/", tty=False) as one, Session(cwd="/", tty=False) as other:
             answers(other)
-            told = [os.fsdecode(stream.path) for stream in other._engine.live().streams if stream.inode]
+            told = [os.fsdecode(stream.path) for stream in other.engine.live().streams if stream.inode]
             assert all(path.startswith(str(base)) and os.path.exists(path) for path in told)
             found = one.run(f"find {base} 2>/dev/null; printf '%s\\n' {base}/*/*/*/*").stdout.splitlines()
             assert str(Path(told[0]).parent) in found
@@ -165,7 +165,7 @@ def test_the_end_of_a_session_changes_nothing_where_a_link_leads(place: Path, ba
     work = elsewhere(place)
     with Session(cwd=place) as sh:
         answers(sh)
-        seat = sh._engine.live().slot.directory
+        seat = sh.engine.live().slot.directory
         spoilt = seat if which == "its own" else os.path.dirname(seat)
         sh.run(f"rm -rf {spoilt}; ln -s {work} {spoilt}", check=True)
         answers(sh)

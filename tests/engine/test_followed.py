@@ -53,7 +53,7 @@ def test_no_more_is_read_for_an_onlooker_than_may_wait(sh: Session, place: Path)
     while not looked.stdout_bytes:
         looked = sh.wait(PATIENCE)
     assert looked.runs_on  # it stands still until somebody takes that
-    held = sh._engine.last
+    held = sh.engine.last
     assert held
     assert held.pieces
     waiting = sum(len(data) for _, data in held.pieces)
@@ -82,7 +82,7 @@ def test_one_that_is_just_being_ended_by_another_has_its_result(sh: Session) -> 
     pieces = sh.stream(f"trap '' INT; echo begun; sleep {unique_seconds()}")
     assert next(pieces) == ("stdout", b"begun\n")
     thread, ended = in_thread(sh.interrupt)
-    wait_until(lambda: sh._engine.handed_back is None, "the other thread at it")
+    wait_until(lambda: sh.engine.handed_back is None, "the other thread at it")
     assert list(pieces)[-1].outcome == "interrupted"  # type: ignore[union-attr]
     thread.join(PATIENCE)
     assert ended[0].outcome == "interrupted"
@@ -161,7 +161,7 @@ def test_an_asyncio_one_gets_all_of_it_too(place: Path, wait: float) -> None:
                         await sh.wait(wait)
 
             onlooker = asyncio.create_task(look())
-            await until(lambda: sh._engine.handed_back and sh._engine.handed_back.pieces)
+            await until(lambda: sh.engine.handed_back and sh.engine.handed_back.pieces)
             items = [item async for item in pieces]
             looking = False
             await onlooker
@@ -174,7 +174,7 @@ def test_an_asyncio_one_gets_all_of_it_too(place: Path, wait: float) -> None:
 
 def test_endless_news_are_no_reason_to_forget_the_time(sh: Session) -> None:
     sh.run("echo begun; sleep 1000", timeout=0.05, on_timeout="yield")
-    call = sh._engine.handed_back
+    call = sh.engine.handed_back
     assert call
     call.following = call.has_output = True
     for limit, what in ((9.0, collect.TIMED_OUT), (11.0, collect.OUTPUT), (None, collect.OUTPUT)):

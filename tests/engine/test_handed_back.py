@@ -223,9 +223,9 @@ def test_one_reader_reads_it_whoever_has_waited(place: Path) -> None:
     """Who waits tells all who do, while another thread is on its way into a verb: two would read, and call back."""
     with Session(cwd=place) as sh:
         assert sh.run("read x", stdin=TTY, timeout=0.02, on_timeout="yield").runs_on
-        reader = sh._engine.unattended_reader
+        reader = sh.engine.unattended_reader
         assert sh._withdraw()
-        assert sh._engine.unattended_reader is reader is not None
+        assert sh.engine.unattended_reader is reader is not None
         assert sh.send("x\n").outcome == "exited"
 
 

@@ -208,7 +208,7 @@ def test_who_takes_the_answer_while_it_is_looked_at_does_not_wait_for_another(
 ) -> None:
     """It is seen to read, and has read when it is asked whether anything is left to read."""
     assert sh.run("read -r name; sleep 0.1; echo $name", stdin=TTY).outcome == "input"
-    shell, call = sh._engine.live(), sh._engine.handed_back
+    shell, call = sh.engine.live(), sh.engine.handed_back
     assert call is not None
     os.kill(shell.pid, signal.SIGSTOP)
     wait_until(lambda: stat_fields(shell.pid)[:1] == ["T"], "its stop")

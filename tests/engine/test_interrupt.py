@@ -71,7 +71,7 @@ def test_what_has_ended_by_itself_is_reported_as_that(sh: Session, place: Path, 
     """Though nobody has looked since."""
     sh.run(f"until [ -e go ]; do :; done; echo done; {text}", timeout=0.05, on_timeout="yield")
     (place / "go").touch()
-    pid, shell = sh.pid, sh._engine.shell
+    pid, shell = sh.pid, sh.engine.shell
     assert pid is not None
     assert shell is not None
     wait_until(lambda: stat_fields(pid)[:1] in ([], ["Z"]) or shell.idle(), "its end")
@@ -151,7 +151,7 @@ def test_an_interrupted_start_is_no_start(new_session: Callable[..., Session]) -
 
     thread = threading.Thread(target=start)
     thread.start()
-    wait_until(lambda: sh._engine.attended, "the startup command")
+    wait_until(lambda: sh.engine.attended, "the startup command")
     assert sh.interrupt().outcome == "interrupted"
     thread.join(20)
     assert "startup" in str(errors[0])
@@ -163,7 +163,7 @@ def test_who_waits_while_a_session_opens_is_not_notified_of_a_startup_command(
     os.mkfifo(place / "gate")
     sh = new_session(startup=["read line <gate; echo of the startup"])
     opening, _ = in_thread(sh.open)
-    wait_until(lambda: sh._engine.attended, "the startup command")
+    wait_until(lambda: sh.engine.attended, "the startup command")
     told: list[NotRunning] = []
 
     def wait() -> None:

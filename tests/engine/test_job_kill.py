@@ -80,7 +80,7 @@ def test_ctrl_c_while_a_stream_becomes_the_jobs_leaves_no_descriptor(
     with pytest.raises(KeyboardInterrupt):
         sh.run(f"sleep {unique_seconds()} &", tty=False)
     monkeypatch.undo()
-    directory = sh._engine.live().slot.directory
+    directory = sh.engine.live().slot.directory
     assert any(directory in target for _, target in descriptors())
     sh.close()
     wait_until(lambda: not any(directory in target for _, target in descriptors()), "the end of its streams")

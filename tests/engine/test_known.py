@@ -56,11 +56,11 @@ def test_fresh_bash_is_asked_once_whether_builtin_is_the_builtin() -> None:
 
 def test_session_knows_what_its_commands_have_done() -> None:
     with Session(tty=False) as sh:
-        assert sh._engine.known == Known()
+        assert sh.engine.known == Known()
         sh.run("(exit 3)")
         sh.run("true; trap 'true' EXIT; exec 11</dev/null; (exit 4)")
-        known = sh._engine.known
+        known = sh.engine.known
         assert (known.status, known.trapping, known.named, known.is_usual) == (4, True, frozenset({11}), False)
         sh.restart()
         sh.run("true")
-        assert sh._engine.known == Known(flags=known.flags, guard=NEVER)
+        assert sh.engine.known == Known(flags=known.flags, guard=NEVER)

@@ -122,10 +122,10 @@ def test_a_session_that_is_collected_while_another_takes_its_place_takes_nothing
 def test_a_slot_is_nobody_elses_once_all_numbers_have_come_round(place: Path) -> None:
     with Session(cwd=place) as first, Session(cwd=place) as second:
         first.run("x=kept")
-        taken = first._engine.live().slot
+        taken = first.engine.live().slot
         runtime.the_guard()._next -= 1  # as after a million others
         assert second.run("exit 3").killed == ()
-        assert second.open()._engine.live().slot != taken
+        assert second.open().engine.live().slot != taken
         assert first.run("echo $x").stdout == "kept\n"
 
 

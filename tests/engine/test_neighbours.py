@@ -26,7 +26,7 @@ CALLS = pytest.mark.parametrize(
 
 def paths(sh: Session) -> list[str]:
     """Those of all streams that it has."""
-    shell = sh._engine.live()
+    shell = sh.engine.live()
     return [os.fsdecode(stream.path) for stream in (shell.terminal, *shell.streams)]
 
 

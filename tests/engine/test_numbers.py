@@ -20,7 +20,7 @@ def test_who_has_an_older_ones_number_is_not_older(sh: Session) -> None:
     seconds = unique_seconds()
     sh.run(f"sleep {seconds}", timeout=0.05, on_timeout="yield")
     (pid,) = wait_until(lambda: with_argument(seconds), "it runs")
-    family, start = sh._engine.live().family, proc.start_time(pid)
+    family, start = sh.engine.live().family, proc.start_time(pid)
     assert family.newer({pid: start}) == []
     assert family.newer({pid: start - 1}) == [pid]
     assert family.newer({pid + 1: start}) == [pid]
@@ -30,7 +30,7 @@ def test_who_is_present_is_older(sh: Session) -> None:
     seconds = unique_seconds()
     sh.run(f"sleep {seconds}", timeout=0.05, on_timeout="yield")
     (pid,) = wait_until(lambda: with_argument(seconds), "it runs")
-    family = sh._engine.live().family
+    family = sh.engine.live().family
     assert (list(present := family.present()), family.newer(present)) == ([pid], [])
 
 

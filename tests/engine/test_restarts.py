@@ -74,7 +74,7 @@ def test_whose_shell_a_restart_killed_before_anything_was_typed_is_served_behind
     session = new_session()
     if opened:
         session.run("true")
-    engine, restart = session._engine, threading.Thread(target=session.restart)
+    engine, restart = session.engine, threading.Thread(target=session.restart)
     run = engine.run
 
     def ctrl_c(request: Request) -> Steps[Result]:
@@ -95,9 +95,9 @@ def test_an_interrupted_restart_that_never_came_keeps_nobody_waiting(
 ) -> None:
     """Ctrl-C has interrupted it: a shell that was lost with it is announced."""
     session = new_session()
-    session._engine.kill_running(RESTARTED)
+    session.engine.kill_running(RESTARTED)
     assert session.run("echo on").stdout == "on\n"
-    session._engine.kill_running(RESTARTED)
+    session.engine.kill_running(RESTARTED)
     lost = session.run("echo on")
     assert (lost.ran, lost.reason) == (False, GONE)
     assert session.run("echo on").stdout == "on\n"

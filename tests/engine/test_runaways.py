@@ -196,7 +196,7 @@ def test_a_process_that_forks_while_it_is_hunted_does_not_escape(sh: Session) ->
 
 def test_who_was_started_by_one_that_ended_in_a_look_is_found(sh: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 80 time limits over eight chains of such processes four left some behind."""
-    family = sh.open()._engine.live().family
+    family = sh.open().engine.live().family
     listings = iter([[1], [1, 2]])
     with monkeypatch.context() as patch:
         patch.setattr(family, "newer", lambda older: next(listings))

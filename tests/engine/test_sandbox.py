@@ -72,7 +72,7 @@ def test_what_is_forbidden_fails_and_the_session_lives(user: str, mine: Path, co
         def scenario() -> None:
             with sandboxed(mine, hide=[mine / "hidden", mine / "key"]) as sh:
                 sh.open()
-                seat = sh._engine.live().slot.directory
+                seat = sh.engine.live().slot.directory
                 sh.run(f"kept=7; SEAT='{seat}'; [[ -d $SEAT ]]", check=True)
                 result = sh.run(text)
                 assert result.outcome == "exited"
@@ -181,7 +181,7 @@ def test_other_sessions_are_not_to_be_seen(user: str, mine: Path) -> None:
             with Session() as other, sandboxed(mine) as sh:
                 other.run("true")
                 sh.run("true")
-                theirs, ours = (Path(one._engine.live().slot.directory) for one in (other, sh))
+                theirs, ours = (Path(one.engine.live().slot.directory) for one in (other, sh))
                 home = ours.parent.parent
                 (home / "socket").touch()
                 assert sh.run(f"find {home} -mindepth 1 -type d", tty=False).stdout == f"{ours.parent}\n{ours}\n"

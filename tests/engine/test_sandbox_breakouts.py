@@ -136,7 +136,7 @@ def test_limits_cannot_be_lifted(user: str, mine: Path) -> None:
     def scenario() -> None:
         with sandboxed(mine, processes=20) as sh:
             assert sh.run(lift).exit_code != 0
-            (group,) = sh._engine.live().launch.groups
+            (group,) = sh.engine.live().launch.groups
             assert Path(group, "pids.max").read_text() == "22\n"
         assert not os.path.exists(group)
 

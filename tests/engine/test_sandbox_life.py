@@ -142,7 +142,7 @@ def test_nothing_is_left_when_the_host_was_killed(user: str, mine: Path) -> None
         os.environ["XDG_RUNTIME_DIR"] = str(mine)  # what a watcher forgets, nobody else sweeps up
         sh = sandboxed(mine, memory="300M")
         sh.run(f"sleep {seconds} & (setsid env -i sleep {seconds} &)")
-        (mine / "said").write_text("\n".join(sh._engine.live().launch.groups))
+        (mine / "said").write_text("\n".join(sh.engine.live().launch.groups))
         (mine / "said").rename(mine / "groups")
         signal.pause()
 
@@ -163,7 +163,7 @@ def test_what_was_killed_with_its_watcher_is_swept_up(ours: Path, monkeypatch: p
     program = (
         "import os; from shellsession import *; from shellsession.engine.bash.watcher import the_guard\n"
         "sh = Session(cwd='/', sandbox=Sandbox(memory='300M')).open()\n"
-        "print(*sh._engine.live().launch.groups, sep='|', flush=True)\n"
+        "print(*sh.engine.live().launch.groups, sep='|', flush=True)\n"
         "the_guard()._watcher.kill(); os.kill(os.getpid(), 9)"
     )
     done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)

@@ -80,7 +80,7 @@ def test_a_memory_kill_is_reported(ours: Path) -> None:
     """Of a command's process, of a process that the command survives, and of bash itself; but not of an older one."""
     hog = "head -c 200000000 /dev/zero | tail -n 1"
     with limited(ours, memory="64M") as sh:
-        if not sh._engine.live().launch.groups:
+        if not sh.engine.live().launch.groups:
             pytest.skip("no control group limits memory here")
         died = sh.run(f"set -o pipefail; {hog}")
         assert (died.outcome, died.exit_code, died.reason) == ("exited", 137, "killed: memory limit 64M")
@@ -112,23 +112,23 @@ def test_a_share_of_the_processor(ours: Path) -> None:
     with limited(ours, cpu=0.1) as sh:
         ran = sh.run("TIMEFORMAT='%U %S'; time timeout 1 bash -c 'while :; do :; done'")
         assert sum(map(float, ran.stderr.split())) < 0.5
-        groups = sh._engine.live().launch.groups
+        groups = sh.engine.live().launch.groups
         assert any("nr_throttled 0" not in Path(group, "cpu.stat").read_text() for group in groups)
 
 
 def test_limits_leave_no_groups_behind(user: str, mine: Path) -> None:
     def scenario() -> None:
         with limited(mine, memory="200M", processes=50) as sh:
-            groups = list(sh._engine.live().launch.groups)
+            groups = list(sh.engine.live().launch.groups)
             assert all(map(os.path.isdir, groups))
             sh.run("sleep 60 & (setsid sleep 60 &)")
             sh.restart()
             assert not any(map(os.path.isdir, groups))
-            groups += sh._engine.live().launch.groups
+            groups += sh.engine.live().launch.groups
             sh.run("kill -9 $$")
             assert not any(map(os.path.isdir, groups))
             sh.open()
-            groups += sh._engine.live().launch.groups
+            groups += sh.engine.live().launch.groups
         assert not any(map(os.path.isdir, groups))
 
     run_as(user, scenario)

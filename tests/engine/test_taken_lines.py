@@ -160,7 +160,7 @@ def test_a_mark_that_was_asked_for_again_on_its_way_proves_nothing(
     """Between our look at its socket and at bash itself, bash may have come back to its prompt."""
     session = new_session()
     session.run("KEPT=yes")
-    shell = session._engine.live()
+    shell = session.engine.live()
     while_it_ran = shell.idle
 
     def late() -> bool:

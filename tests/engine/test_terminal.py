@@ -236,7 +236,7 @@ def test_who_is_interrupted_before_the_command_is_typed_leaves_the_terminal_raw(
         raise KeyboardInterrupt
 
     sh.run("true", stdin=TTY)
-    terminal = sh._engine.live().terminal
+    terminal = sh.engine.live().terminal
     monkeypatch.setattr(submit, where, ctrl_c)
     with pytest.raises(KeyboardInterrupt):
         sh.run("cat", stdin=TTY)

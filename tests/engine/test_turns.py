@@ -112,7 +112,7 @@ def test_another_loop_that_runs_beside_is_refused_and_harms_nothing(place: Path)
         for verb in verbs:
             with pytest.raises(SessionBusy, match="another event loop"):
                 await verb()
-        await sh._close_if_idle(1e-9)
+        await sh.close_if_idle(1e-9)
 
     async def main() -> None:
         running = asyncio.create_task(sh.run("X=1; until [ -e go ]; do sleep 0.01; done; echo a"))

@@ -69,7 +69,7 @@ def test_a_session_for_threads_gets_keys_and_ends_what_a_cancelled_call_waits_fo
             assert "still running" in await tools.send("a", keys=["Enter", "C-d"])
             tools._patience = tools._tick = 1000
             call = asyncio.ensure_future(tools.wait())
-            await asyncio.to_thread(wait_until, session._is_in_use, "the wait")
+            await asyncio.to_thread(wait_until, session.is_in_use, "the wait")
             call.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await asyncio.wait_for(asyncio.shield(call), 10)
@@ -305,7 +305,7 @@ def test_what_a_cut_left_of_a_secret_is_masked() -> None:
     with Session(limits=Limits(max_output=1600), **options) as sh:
         result = sh.run("printf %600s; printf $API_TOKEN%.0s {1..400}")
         assert secret[-8:] in result.stdout
-        said = describe([result], 400, secrets=sh._secrets)
+        said = describe([result], 400, secrets=sh.secrets)
     assert re.fullmatch(r" +\[\.\.\. .* \.\.\.\]\*+", said)
 
 

@@ -44,11 +44,11 @@ class Visit(RemoteSession):
 
     def close(self) -> None:
         """End the session, for every client. Raises NoSuchAgent if there is none."""
-        self.ask(self._message("close"))
+        self.ask(self.message("close"))
 
     def close_unused(self) -> None:
         """End the session if its bash has not been started, nor is about to be. Raises NoSuchAgent if there is none."""
-        self.ask(self._message("close", unused=True))
+        self.ask(self.message("close", unused=True))
 
     def _translate(self, error: ShellSessionError) -> ShellSessionError:
         return error  # NoSuchAgent stays as it is: a visit opened no session that somebody could have closed
@@ -122,7 +122,7 @@ def described(job: AnyJob, output: bool = True) -> dict[str, Any]:
     known: dict[str, Any] = {"id": job.id, "command": job.command, "pids": list(job.pids), "alive": job.alive()}
     known |= {"status": status, "running": status == "running", "exit_code": job.exit_code, "released": job.released}
     for name in ("stdout", "stderr") if output else ():
-        known[name], known[f"{name}_omitted"] = job._shown(name)
+        known[name], known[f"{name}_omitted"] = job.text_of(name)
     return known
 
 

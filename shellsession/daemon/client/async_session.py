@@ -40,7 +40,7 @@ def aconnect(
     refuse_unknown("aconnect", options, CONNECT_OPTIONS)
 
     async def connected() -> AsyncRemoteSession:
-        session = AsyncRemoteSession._of(
+        session = AsyncRemoteSession.for_arguments(
             agent, socket, start, options, via=via, remote=remote, create=create, idle_ttl=idle_ttl
         )
         await session.connect()
@@ -150,9 +150,9 @@ class AsyncRemoteSession(Remote, LoopSession[PreparedRun]):
         self.disconnect()
 
     def _ask_now(self, verb: str, **fields: object) -> Message:
-        backend = _Now(is_open=bool(self._incarnation))
+        backend = _Now(self.is_opened)
         try:
-            return backend.give(self._ask(self._message(verb, **fields), backend=backend))
+            return backend.give(self._ask(self.message(verb, **fields), backend=backend))
         finally:
             backend.pool.close()
 
@@ -162,7 +162,7 @@ class AsyncRemoteSession(Remote, LoopSession[PreparedRun]):
 
     async def open(self) -> Self:
         """As ``RemoteSession.open``."""
-        await self.ask(self._message("start"))
+        await self.ask(self.message("start"))
         return self
 
     connect = awaited(RemoteSession.connect)

@@ -61,7 +61,7 @@ from ...options import (
 )
 from ...paging import Piece, Query, Read, page
 from ...redact import Redact, redact_data, redact_from
-from ...signatures import AnyJob, AnySession, Command, RunOptions, Seconds, T, fed
+from ...signatures import AnyJob, AnySession, Command, RunOptions, Seconds, T, deadline, fed
 from ..protocol.endpoint import lasting_name
 from ..protocol.messages import closed_meanwhile, field, from_part, only_part, to_result
 from ..protocol.wire import OUTPUT_MAX, PARTS_MAX, Message
@@ -202,10 +202,10 @@ class Remote(AnySession[PreparedRun]):
     ) -> None:
         if not isinstance(agent, str):
             raise InvalidRequest(f"an agent's name must be a str, not {agent!r}")
-        self.agent, self._transport, self._backend = agent, transport, self._backend_class()
+        self.agent, self.transport, self._backend = agent, transport, self._backend_class()
         if pool is not None:  # one that sessions share
             self._backend.pool = pool
-        self._start, self._opening = start, opening
+        self._start, self.opening = start, opening
         self._gentle = "kill" if opening.get("on_timeout") == "kill" else "interrupt"
         self._incarnation = ""  # of the daemon that has our session; "" while the session is to be opened
         self._number: int | None = None  # of the session in that daemon
@@ -213,7 +213,7 @@ class Remote(AnySession[PreparedRun]):
         self._own_timeout: Seconds = opening.get("timeout", ...)
         self._timeout: float | None = 120.0  # the default that applies
         self.opened_here = False  # did this client open the session, or was it there before?
-        self._handed = ""  # the id of the command that was handed back to this client; "" for none
+        self.handed_back = ""  # the id of the command that was handed back to this client; "" for none
         self._closed = False
         self._observers = Observers(agent)
         self._command = b""  # the text of the command that was handed back, if this client ran it
@@ -229,7 +229,7 @@ class Remote(AnySession[PreparedRun]):
             weakref.finalize(self, self._backend.pool.close)
 
     @classmethod
-    def _of(
+    def for_arguments(
         cls,
         agent: str,
         socket: str | os.PathLike[str] | Transport | None,
@@ -259,8 +259,13 @@ class Remote(AnySession[PreparedRun]):
             fields["idle_ttl"] = idle_ttl
         return cls(agent, transport, start, fields)
 
+    @classmethod
+    def like(cls, other: Remote, agent: str | None = None) -> Self:
+        """The session that ``other`` is about, or that of another ``agent``, opened in the same way."""
+        return cls(other.agent if agent is None else agent, other.transport, other._start, other.opening)
+
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.agent!r} at {self._transport} {'closed' if self._closed else 'open'}>"
+        return f"<{type(self).__name__} {self.agent!r} at {self.transport} {'closed' if self._closed else 'open'}>"
 
     def disconnect(self) -> None:
         """Close this client's connections; the session lives on."""
@@ -271,6 +276,11 @@ class Remote(AnySession[PreparedRun]):
     def _ask_now(self, verb: str, **fields: object) -> Message:
         """The reply to a request that runs nothing. Blocks, also in asyncio; allowed in a callback."""
         raise NotImplementedError
+
+    @property
+    def is_opened(self) -> bool:
+        """Has a daemon the session, as far as this client knows? Until then, ``opening`` may still change."""
+        return bool(self._incarnation)
 
     @property
     def closed(self) -> bool:
@@ -319,21 +329,21 @@ class Remote(AnySession[PreparedRun]):
         return self._redact
 
     @cached_property
-    def _secrets(self) -> Secrets | None:
-        """As ``Base._secrets``."""
+    def secrets(self) -> Secrets | None:
+        """As ``Base.secrets``."""
         return self._known_secrets() if self._policy is not None or self._redact else None
 
     def _known_secrets(self, logged: bool = False) -> Secrets:
         """See ``policy.rules.secrets_of``. Of environments, this client knows its own."""
         from ...policy.rules import secrets_of
 
-        environment = {**self._opening.get("env", {}), **self._opening.get("extra_env", {})}
+        environment = {**self.opening.get("env", {}), **self.opening.get("extra_env", {})}
         return secrets_of(self.policy, self._redact, environment, logged=logged)
 
     @property
-    def _has_terminal_stdin(self) -> bool:
-        """As ``Base._has_terminal_stdin``, if this client has named it."""
-        return self._opening.get("stdin") == "tty"
+    def has_terminal_stdin(self) -> bool:
+        """As ``Base.has_terminal_stdin``, if this client has named it."""
+        return self.opening.get("stdin") == "tty"
 
     @property
     def idle(self) -> float:
@@ -366,7 +376,7 @@ class Remote(AnySession[PreparedRun]):
             await self._open_session(backend)
         if self._number is not None and request.header["verb"] != "open" and "agent" in request.header:
             request = Message({**request.header, "session": self._number}, request.parts)
-        exchange = Exchange(backend, self._transport, request, self._incarnation, self._start)
+        exchange = Exchange(backend, self.transport, request, self._incarnation, self._start)
         replied = False  # not ``exchange.done``: Ctrl-C may come after that, before the caller has the reply
         try:
             while not exchange.done:
@@ -389,9 +399,9 @@ class Remote(AnySession[PreparedRun]):
     async def _open_session(self, backend: Backend) -> None:
         """Open the session in the daemon, or use the one that is there."""
         self._incarnation = ""
-        if not self._transport.is_local:  # asked each time: the machine may have been replaced
-            self._opening = {**await backend.blocking(self._transport.inherited), **self._opening}
-        async with aclosing(self._exchange(self._message("open", **self._opening), backend)) as messages:
+        if not self.transport.is_local:  # asked each time: the machine may have been replaced
+            self.opening = {**await backend.blocking(self.transport.inherited), **self.opening}
+        async with aclosing(self._exchange(self.message("open", **self.opening), backend)) as messages:
             *_, reply = [message async for message in messages]
         self._incarnation = field(reply.header, "id", str).partition(".")[0]
         self._number = field(reply.header, "session", int)
@@ -400,9 +410,9 @@ class Remote(AnySession[PreparedRun]):
         self._timeout = default if isinstance(own, EllipsisType) else own
         self._policy = reply.header.get("policy")
         self._redact = redact_from(reply.header.get("redact", False))
-        vars(self).pop("_secrets", None)
-        if self.opened_here or self._handed.partition(".")[0] != self._incarnation:
-            self._handed = ""  # a new session does not know it, and would refuse each request that names it
+        vars(self).pop("secrets", None)
+        if self.opened_here or self.handed_back.partition(".")[0] != self._incarnation:
+            self.handed_back = ""  # a new session does not know it, and would refuse each request that names it
 
     async def _ask(
         self, request: Message, on_output: OnOutput | None = None, backend: Backend | None = None
@@ -451,8 +461,8 @@ class Remote(AnySession[PreparedRun]):
 
     def _forget_handed(self, command: str) -> None:
         """Note that a command has ended, and that its result was delivered or is lost."""
-        if command == self._handed:
-            self._handed = ""
+        if command == self.handed_back:
+            self.handed_back = ""
 
     def _translate(self, error: ShellSessionError) -> ShellSessionError:
         """The error to raise for the daemon's ``error``. Records what it means for the session."""
@@ -463,7 +473,7 @@ class Remote(AnySession[PreparedRun]):
             return SessionClosed(closed_meanwhile(self.agent))
         return error
 
-    def _message(self, verb: str, *parts: bytes, **fields: object) -> Message:
+    def message(self, verb: str, *parts: bytes, **fields: object) -> Message:
         """A request about this agent."""
         if (size := sum(map(len, parts))) > PARTS_MAX:
             raise InvalidRequest(
@@ -476,7 +486,7 @@ class Remote(AnySession[PreparedRun]):
 
     def _of_command(self, verb: str, *parts: bytes, **fields: object) -> Message:
         """A request about the command that was handed back to this client, or else about the running one."""
-        return self._message(verb, *parts, **fields, **({"command": self._handed} if self._handed else {}))
+        return self.message(verb, *parts, **fields, **({"command": self.handed_back} if self.handed_back else {}))
 
     # -- run and stream
 
@@ -494,7 +504,7 @@ class Remote(AnySession[PreparedRun]):
         fields |= scope_of(given)
         Request(text, on_output=on_output, **fields)  # raises for invalid values
         if "limits" in fields:
-            if not self._transport.is_local:
+            if not self.transport.is_local:
                 check_elsewhere({"limits": fields["limits"]})
             fields["limits"] = limits_fields(fields["limits"])
         if UNLESS_LOST.get():
@@ -503,7 +513,7 @@ class Remote(AnySession[PreparedRun]):
             fields["stdin"] = "bytes" if data else "null" if stdin is None else "tty"
         flags = {"live": on_output is not None, "tell": self.on_wait is not None}
         fields |= {name: True for name, is_set in flags.items() if is_set}
-        return self._message("run", text, *data, **fields), on_output
+        return self.message("run", text, *data, **fields), on_output
 
     def _run(self, prepared: PreparedRun) -> Any:
         return self._backend.give(self._run_prepared(*prepared))
@@ -536,30 +546,30 @@ class Remote(AnySession[PreparedRun]):
 
     def _new_result(self, reply: Message, command: bytes, on_output: OnOutput | None = None) -> Result:
         """The Result of a new command, whose callback and screen replace those of the last one."""
-        earlier = self._handed
+        earlier = self.handed_back
         self._dialogue, self._on_output, self._command = None, on_output, command
         result = self._take_result(reply)
         if not result.runs_on:
-            self._handed = earlier  # that command has ended meanwhile, but its result is still available
+            self.handed_back = earlier  # that command has ended meanwhile, but its result is still available
         return result
 
     def _take_result(self, reply: Message) -> Result:
         """The Result in a reply. If its command runs on, ``wait`` and the like are about that from now on."""
         result = result_of(reply)
-        self._handed = reply.header.get("command", "") if result.runs_on else ""
+        self.handed_back = reply.header.get("command", "") if result.runs_on else ""
         if not result.runs_on:
             command, self._command = self._command, b""
             if self._observers.wanted:
                 self._observers.ended(command, result, partial(self._known_secrets, logged=True))
         return result
 
-    def _observe(self, observer: Observer) -> None:
+    def observe(self, observer: Observer) -> None:
         """Call ``observer`` for each command whose end this client gets from now on."""
         self._observers.callbacks += (observer,)
 
     # -- the other verbs
 
-    def _page(self, query: Query, read: Read = page) -> Any:
+    def read_page(self, query: Query, read: Read = page) -> Any:
         return self._backend.give(self._read(query, read))
 
     async def _read(self, query: Query, read: Read) -> Any:
@@ -568,7 +578,7 @@ class Remote(AnySession[PreparedRun]):
         wanted = next(reading)
         while True:
             begin, size = wanted
-            request = self._message("read_output", output=output, stream=query.stream, begin=begin, size=size)
+            request = self.message("read_output", output=output, stream=query.stream, begin=begin, size=size)
             header, parts = await self._ask(request)
             output, data = field(header, "output", str), only_part(parts)
             try:
@@ -593,9 +603,9 @@ class Remote(AnySession[PreparedRun]):
         if request.file is not None:
             fields["file"] = list(request.file)
         if request.data is None:
-            message = self._message("read_file", **fields)
+            message = self.message("read_file", **fields)
         else:
-            message = self._message("write_file", request.data, parents=request.parents, **fields)
+            message = self.message("write_file", request.data, parents=request.parents, **fields)
         try:
             header, parts = await self._ask(message, backend=self._backend)
         except ResultExpired:
@@ -632,21 +642,21 @@ class Remote(AnySession[PreparedRun]):
             fields["timeout"] = seconds
         return self._of_command(verb, *parts, **fields)
 
-    async def _interrupt(self, command: str = "") -> Result:
+    async def interrupt_command(self, command: str = "") -> Result:
         """End that command, or return its result if it has ended; without a name, end the running one.
 
         Raises NotRunning.
         """
-        return await self._result(self._message("interrupt", **({"command": command} if command else {})))
+        return await self._result(self.message("interrupt", **({"command": command} if command else {})))
 
     async def _restart(self) -> None:
-        await self._ask(self._message("restart"))
-        self._handed = ""
+        await self._ask(self.message("restart"))
+        self.handed_back = ""
 
     async def _close(self) -> None:
         if not self._closed:
             with self._closing():
-                await self._ask(self._message("close"))
+                await self._ask(self.message("close"))
         self.disconnect()
 
     @contextmanager
@@ -659,9 +669,9 @@ class Remote(AnySession[PreparedRun]):
             pass
         except (DaemonUnavailable, OutcomeUnknown):
             # A daemon elsewhere that cannot be reached may well be alive.
-            if not self._transport.is_local:
+            if not self.transport.is_local:
                 raise
-            if (other := self._transport.reach()) is not None:
+            if (other := self.transport.reach()) is not None:
                 other.close()
                 raise
             self._forget_recorded()
@@ -674,7 +684,7 @@ class Remote(AnySession[PreparedRun]):
         from ...store import forget_recorded  # slow to import, and rarely needed
 
         with suppress(OSError):
-            forget_recorded(lasting_name(str(self._transport)), self.agent)
+            forget_recorded(lasting_name(str(self.transport)), self.agent)
 
     # -- expect
 
@@ -693,9 +703,7 @@ class Remote(AnySession[PreparedRun]):
             from ...engine.io.dialogue import Dialogue  # imports pexpect: slow, and rarely needed
 
             self._dialogue = Dialogue()
-        seconds = self._timeout if timeout is ... else timeout
-        check_seconds("timeout", seconds)
-        until = None if seconds is None else time.monotonic() + seconds
+        until = deadline(timeout, self._timeout)
         (header, parts), dialogue = self._of_command("glimpse"), self._dialogue
         expecter = dialogue.expecter(pattern, exact)
         index: int | None = expecter.existing_data()
@@ -752,7 +760,7 @@ class RemoteJob(AnyJob):
     def released(self) -> bool:
         return self._released
 
-    def _kept(self, name: str) -> tuple[bytes, int, int]:
+    def kept(self, name: str) -> tuple[bytes, int, int]:
         message = self._ask("job_output", job=self.id, name=name)
         return only_part(message.parts), field(message.header, "value", int), field(message.header, "cut", int)
 

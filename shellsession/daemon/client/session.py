@@ -58,7 +58,9 @@ def connect(
     StateLost and NoSuchAgent.
     """
     refuse_unknown("connect", options, CONNECT_OPTIONS)
-    session = RemoteSession._of(agent, socket, start, options, via=via, remote=remote, create=create, idle_ttl=idle_ttl)
+    session = RemoteSession.for_arguments(
+        agent, socket, start, options, via=via, remote=remote, create=create, idle_ttl=idle_ttl
+    )
     session.connect()
     return session
 
@@ -86,13 +88,13 @@ class RemoteSession(Remote, ThreadSession[PreparedRun]):
         return self._backend.give(self._ask(request, on_output))
 
     def _ask_now(self, verb: str, **fields: object) -> Message:
-        return self._backend.give(self._ask(self._message(verb, **fields), backend=self._backend))
+        return self._backend.give(self._ask(self.message(verb, **fields), backend=self._backend))
 
     # -- the verbs, as Session has them
 
     def open(self) -> Self:
         """Start bash now. Raises ShellUnavailable."""
-        self.ask(self._message("start"))
+        self.ask(self.message("start"))
         return self
 
     def wait(self, timeout: Seconds = ..., *, idle_timeout: Seconds = ..., until: str | None = None) -> Result:
@@ -121,7 +123,7 @@ class RemoteSession(Remote, ThreadSession[PreparedRun]):
 
     def interrupt(self) -> Result:
         """End the running command, whichever client started it, as a time limit does, and keep the shell."""
-        return self._backend.give(self._interrupt())
+        return self._backend.give(self.interrupt_command())
 
     def jobs(self, released: bool = False) -> list[RemoteThreadJob]:
         """As ``Session.jobs``. Released jobs are known as long as the daemon runs and the agent has a session."""

@@ -373,7 +373,7 @@ def _encoded(request: str, header: dict[str, Any], parts: tuple[bytes, ...]) -> 
 async def _open(server: Server, incoming: Incoming) -> Answer:
     made = server.sessions.open(incoming.request)
     shared = server.sessions.of(incoming.request.agent)
-    session, timeout = shared.session, shared.session._defaults.timeout
+    session, timeout = shared.session, shared.engine.options.timeout
     header: dict[str, Any] = {"value": made, "session": shared.number, "pid": session.pid, "timeout": timeout}
     if session.policy is not None:  # tools mask in the client
         header["policy"] = session.policy.to_dict()

@@ -121,7 +121,7 @@ class Sessions:
                 f"no session can be opened: {self._store.unreadable}, and agents may have rules in it; repair it or"
                 " move it away, and start the daemon again"
             )
-        named, registry = request.made(), self._agents._registry
+        named, registry = request.made(), self._agents.registry
         before = self._store.get(request.agent) or StoredAgent()
         if not request.create:
             raise StateLost(_loss(before)) if before.cwd else NoSuchAgent(_no_session(request.agent))
@@ -154,8 +154,8 @@ class Sessions:
         options["stdin"] = None if request.stdin is None else TTY
         session = self._agents.session(request.agent, **options)
         self._set_idle_ttl(session, request)
-        session._engine.options = replace(session._engine.options, umask=request.umask)
-        session._engine.jobs, session._engine.jobs_made = self._released.pop(request.agent, ([], 0))
+        session.engine.options = replace(session.engine.options, umask=request.umask)
+        session.engine.jobs, session.engine.jobs_made = self._released.pop(request.agent, ([], 0))
         secrets = () if rules.policy is None else rules.policy.secrets
         known = Secrets({**request.env, **(request.extra_env or {})}, named=secrets, redact=rules.redact)
         audience = self._audiences.pop(request.agent, None) or Audience(request.agent)
@@ -172,8 +172,7 @@ class Sessions:
         if "idle_ttl" in request.model_fields_set:
             check_seconds("idle_ttl", request.idle_ttl)
             session.idle_ttl = request.idle_ttl
-            self._agents._alarm.cancel()  # it may be set for a later moment
-            self._agents._schedule_check()
+            self._agents.check_anew()
 
     def forget(self, agent: str, number: int | None = None) -> bool:
         """Forget the record, the sandbox, the policy and the redaction of an agent that is closed.
@@ -185,7 +184,7 @@ class Sessions:
             return False
         self._ended.pop(agent, None)
         had_record = self._store.forget(agent)
-        return (self._agents._registry.forget_rules(agent) or had_record) and self.find(agent) is None
+        return (self._agents.registry.forget_rules(agent) or had_record) and self.find(agent) is None
 
     def begin_to_close(self, shared: SharedSession) -> None:
         """Forget the agent of a session that is about to be closed: another one may be opened while it ends."""
@@ -206,11 +205,11 @@ class Sessions:
         """Remove a closed session: refuse the requests that are queued for it, and notify the watchers."""
         shared.note_shell_end()
         shared.hold.end()
-        self._agents._registry.forget(shared.agent, shared.session)
+        self._agents.registry.forget(shared.agent, shared.session)
         record = None if shared.is_forgotten else self._store.get(shared.agent)
         if record is not None and record.cwd and shared.engine.expired:
             self._store.put(shared.agent, record._replace(expired=True))
-        if record is not None or self._agents._registry.rules(shared.agent) != Rules():
+        if record is not None or self._agents.registry.rules(shared.agent) != Rules():
             self._ended[shared.agent] = shared.number
             if len(self._ended) > _ENDED_MAX:
                 del self._ended[next(iter(self._ended))]
@@ -291,7 +290,7 @@ class SharedSession:
         audience: Audience,
     ) -> None:
         self.agent, self.number, self.session, self.audience = agent, number, session, audience
-        self.engine = session._engine  # the whole daemon takes it from here
+        self.engine = session.engine  # the whole daemon takes it from here
         self.fanout: Fanout | None = None  # of the command that was handed back
         self._secrets, self._journal, self._store = secrets, journal, store
         self._command_of_person: bytes | None = None  # the last command, if a person typed it
@@ -407,7 +406,7 @@ class SharedSession:
             either: set[asyncio.Future[Any]] = {ending, listener.abandoned}
             await asyncio.wait(either, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if not ending.done():  # the time is up, or this client has left
-                return self.session._elsewhere()
+                return self.engine.running_elsewhere()
             if ending.cancelled() or ending.result().runs_on:  # that verb has returned, but the command has not ended
                 continue
             if listener.missed_by:  # this client has gone: what is kept is for one that is still here
@@ -439,7 +438,7 @@ class SharedSession:
             if not data or (until is not None and time.monotonic() >= until):
                 return
             await asyncio.sleep(FULL_PAUSE)
-        await self.session._do(self.session._mine().type(data, until))
+        await self.session.do(engine.type(data, until))
 
     def begin(self, command: bytes, request: str, client: int, viewer: Connection | None) -> tuple[Fanout, Delivery]:
         """Prepare to run a command of that client. ``viewer``: the connection of the person who typed it."""

@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from ...async_session import AsyncSession
 from ...engine.io.loop import LoopPoller, adrive, to_its_end
 from ...engine.kernel import proc
 from ...engine.kernel.family import GENERATIONS
@@ -33,6 +32,7 @@ from ...files import FileRequest, path_name
 from ...keys import check_keys
 from ...models import Result, Stream, check_seconds
 from ...redact import redact_data
+from ...signatures import deadline
 from ..protocol.messages import closed_meanwhile, from_result, to_part
 from ..protocol.wire import PARTS_MAX
 from . import requests
@@ -158,7 +158,7 @@ async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
             shared.not_begun()
             raise
         except asyncio.CancelledError:
-            if (end := shared.session._came_of(command)) is not None:
+            if (end := shared.engine.came_of(command)) is not None:
                 incoming.listener.cancelled_with(shared.settle_cancelled(delivery, end))
                 shared.first_result(delivery, command, end, fanout)
             elif fanout.is_shown:
@@ -238,7 +238,7 @@ async def _wait_in_session(shared: SharedSession, incoming: Incoming, verb: Awai
 
 def _note_cancelled(shared: SharedSession, incoming: Incoming, delivery: Delivery) -> None:
     """Note the end of a command that ended because the verb that waited for it was cancelled."""
-    if delivery is shared.deliveries.last and (result := shared.session._came_of()) is not None:
+    if delivery is shared.deliveries.last and (result := shared.engine.came_of()) is not None:
         shared.next_result(delivery, result)
         incoming.listener.cancelled_with(shared.settle_cancelled(delivery, result))
 
@@ -267,7 +267,7 @@ async def _glimpse(shared: SharedSession, incoming: Incoming) -> Answer:
     with shared.attending(), observing(shared.engine, incoming.listener):
         delivery = shared.deliveries.last
         try:
-            text, ended = await shared.session._do(glimpse(shared.session._mine(), until))
+            text, ended = await shared.session.do(glimpse(shared.engine, until))
         except asyncio.CancelledError:
             _note_cancelled(shared, incoming, delivery)
             raise
@@ -313,13 +313,13 @@ async def _jobs(shared: SharedSession, incoming: Incoming) -> Answer:
 
 
 async def _job_output(shared: SharedSession, incoming: Incoming) -> Answer:
-    output, omitted, cut = _job(shared.session, incoming.request.job)._kept(incoming.request.name)
+    output, omitted, cut = _job(shared, incoming.request.job).kept(incoming.request.name)
     return Answer({"value": omitted, "cut": cut}, (output,))
 
 
 async def _read_output(shared: SharedSession, incoming: Incoming) -> Answer:
     request: requests.ReadOutput = incoming.request
-    piece = shared.session._piece(request.output, request.stream, request.begin, request.size)
+    piece = shared.engine.piece(request.output, request.stream, request.begin, request.size)
     sizes = {"kept": piece.kept, "size": piece.size, "cut": piece.cut, "grows": piece.grows}
     return Answer({"output": piece.id, **sizes}, (piece.data,))
 
@@ -339,7 +339,7 @@ def _piece_of(request: requests.OfFile) -> FileRequest:
 
 
 async def _access(shared: SharedSession, request: FileRequest) -> Answer:
-    work = shared.session._access(request)
+    work = shared.engine.file_access(request)
     try:
         reply = await to_its_end(asyncio.to_thread(work))
     except OSError as error:
@@ -348,11 +348,11 @@ async def _access(shared: SharedSession, request: FileRequest) -> Answer:
 
 
 async def _kill_job(shared: SharedSession, incoming: Incoming) -> Answer:
-    return Answer({"value": _job(shared.session, incoming.request.job).kill()})
+    return Answer({"value": _job(shared, incoming.request.job).kill()})
 
 
 async def _release_job(shared: SharedSession, incoming: Incoming) -> None:
-    await adrive(_job(shared.session, incoming.request.job).releasing(), LoopPoller())
+    await adrive(_job(shared, incoming.request.job).releasing(), LoopPoller())
 
 
 async def _resize(shared: SharedSession, incoming: Incoming) -> None:
@@ -379,8 +379,8 @@ def _described(job: SessionJob, room: int) -> dict[str, Any]:
     return {**known, "alive": job.alive()[:room], "running": job.running, "exit_code": job.exit_code}
 
 
-def _job(session: AsyncSession, name: str) -> SessionJob:
-    for job in session._mine().jobs:
+def _job(shared: SharedSession, name: str) -> SessionJob:
+    for job in shared.engine.jobs:
         if job.id == name:
             return job
     raise InvalidRequest(f"there is no job {name} in this session: `jobs` lists those that are known")
@@ -423,7 +423,8 @@ _DESPITE_HOLD = {*_WITHOUT_COMMAND, requests.Wait, requests.Poll, requests.Inter
 def _deadline(shared: SharedSession, incoming: Incoming) -> float | None:
     """When the verb must return: by the request's timeout, else by the session's."""
     request = incoming.request
-    return shared.session._until(request.timeout if "timeout" in request.model_fields_set else ...)
+    seconds = request.timeout if "timeout" in request.model_fields_set else ...
+    return deadline(seconds, shared.engine.options.timeout)
 
 
 def _deliver(shared: SharedSession, incoming: Incoming, delivery: Delivery, result: Result) -> Answer:

@@ -31,7 +31,7 @@ def _looks(job: AnyJob, timeout: float | None, pattern: re.Pattern[str] | None) 
     end, pause = None if timeout is None else time.monotonic() + timeout, _FIRST_PAUSE
     while True:
         running = job.running  # read this first: once the job has ended, all its output is there
-        if pattern is not None and pattern.search(job._text()):
+        if pattern is not None and pattern.search(job.searched_text()):
             return True
         if not running:
             return pattern is None

@@ -177,7 +177,7 @@ class SessionJob(AnyJob):
         """The bytes that are kept for it: its output and its command text."""
         return sum((capture.kept for capture in list(self._captures.values())), sys.getsizeof(self.command))
 
-    def _kept(self, name: str) -> tuple[bytes, int, int]:
+    def kept(self, name: str) -> tuple[bytes, int, int]:
         self._check_owner()
         if name == "before":
             return self._before, 0, 0

@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from re import Pattern as AnyPattern
 from typing import Final
 
@@ -28,14 +29,17 @@ from ...errors import (
     ShellUnavailable,
     StartupFailed,
 )
+from ...files import FileReply, FileRequest
 from ...keys import bytes_of
 from ...models import Limits, OnTimeout, Outcome, Request, Result, Stream
 from ...observe import DEBUG, WARNING, logger
+from ...paging import Piece
 from ...search import TOO_SLOW, SearchTooSlow
 from ...signatures import Seconds
 from ...text import INTERRUPTED, REASONS
 from ..bash.shell import READY, Shell
 from ..bash.spawn import first_directory, handshake, spawn
+from ..io.file_access import access
 from ..io.streams import FULL_PAUSE
 from ..io.threads import Steps, T, Wait
 from ..kernel import proc
@@ -59,6 +63,7 @@ _ENDINGS: Final[dict[str, tuple[Outcome, str]]] = {
 _PRINTED: Final = HandedBack(*_ENDINGS[OUTPUT])
 
 
+_ELSEWHERE: Final = "another thread, task or client waits on the command, and gets what it prints"
 # Seconds for bash's answer about a job. A prompt that takes longer (PROMPT_COMMAND) leaves the question open.
 _ASK_PATIENCE: Final = 0.25
 
@@ -454,6 +459,46 @@ class Engine(Core):
             yield from ending.interrupt(self, call)
 
     # -- jobs
+
+    def came_of(self, command: bytes | None = None) -> Result | None:
+        """Deliver the result of the last command, whose caller was cancelled; None if there is none.
+
+        ``command``: only if the last command has this very text object.
+        """
+        call = self.last
+        if call is None or (command is not None and call.request.command is not command):
+            return None
+        return None if call.delivery.result is None else call.delivery.deliver()
+
+    def running_elsewhere(self, reason: str = _ELSEWHERE) -> Result:
+        """Return the result of a waiter whose time is up while another caller still waits on the command."""
+        id = "" if self.current is None else self.current.id
+        return Result(b"", b"", None, None, self.cwd(), 0.0, "running", reason=reason, id=id)
+
+    def piece(self, id: str, stream: str, begin: int, size: int) -> Piece:
+        """Return a part of a kept output; see ``Outputs.read``. Waits for nothing, also while a command runs.
+
+        Of a job, return all that is kept.
+        """
+        self.refuse_closed()
+        if (job := next((job for job in self.jobs if job.id == id), None)) is None:
+            return self.outputs.read(id, stream, begin, size)
+        grows = job.running  # first: once it has ended, all its output is there
+        data, omitted, cut = job.kept(stream)
+        return Piece(id, data[begin:], len(data), len(data) + omitted, cut, grows)
+
+    def file_access(self, request: FileRequest) -> Callable[[], FileReply]:
+        """Return the function that carries out the request. It blocks, and may be called in any thread.
+
+        Raises InvalidRequest in a sandbox: this process may see other files than the session's commands.
+        """
+        self.refuse_closed()
+        if self.options.sandbox is not None:
+            raise InvalidRequest(
+                "read_file and write_file would act outside the session's sandbox: use a command, such as"
+                ' run(["cat", path]) or run("cat >file", stdin=data)'
+            )
+        return partial(access, request, self.cwd(), self.umask())
 
     def exit_code(self, job: SessionJob) -> Steps[int | None]:
         """Ask bash for the exit status of a job that has ended. None if bash is not idle, or does not know it."""
