@@ -69,10 +69,12 @@ class Directory:
         self._looked = float("-inf")
         self._closing = asyncio.Event()
         self._lock = asyncio.Lock()
-        # Agents that no node knows may be on one that was lost before: they wait as long as its lease.
         with warnings.catch_warnings(action="ignore"):  # Ray's own code uses what Ray has deprecated
-            self._restarted = ray.get_runtime_context().was_current_actor_reconstructed
-        self._unknown_until = time.monotonic() + lease if self._restarted else 0.0
+            restarted = ray.get_runtime_context().was_current_actor_reconstructed
+        # The nodes that may have agents of an earlier directory; None until Ray has named them.
+        self._earlier: set[str] | None = None if restarted else set()
+        # Agents that no node knows may be on one that was lost before: they wait as long as its lease.
+        self._unknown_until = time.monotonic() + lease if restarted else 0.0
 
     async def hold(self, name: str, process: str) -> bool:
         """Answer a relay that asks for its lease, after a third of that. False: the node is not wanted any more.
@@ -83,7 +85,7 @@ class Directory:
             node.asked = time.monotonic()
         elif name in self._back or (self._there is not None and name not in self._there):
             return False  # it was lost: its agents get shells elsewhere when this lease is over
-        elif self._restarted:
+        elif self._earlier is None or name in self._earlier:
             self._unknown_until = time.monotonic() + self._lease
         if self._asked.get(name) == process:
             with suppress(TimeoutError):
@@ -199,6 +201,8 @@ class Directory:
         new = list[asyncio.Task[None]]()
         there = {one["NodeID"]: one for one in await asyncio.to_thread(ray.nodes) if one["Alive"]}
         self._there, now = set(there), time.monotonic()
+        if self._earlier is None:
+            self._earlier = self._there
         for name, node in list(self._nodes.items()):
             silence, most = (now - node.asked, self._lease) if node.asked else (now - node.made, _START)
             if name not in there or silence > most:
@@ -211,7 +215,7 @@ class Directory:
             if not known and self._back.get(name, 0.0) <= now and self._is_wanted(one["Resources"]):
                 self._back.pop(name, None)
                 node = _Node(name, one["NodeManagerAddress"], self._relay(name))
-                if self._restarted:
+                if name in self._earlier:
                     new.append(asyncio.create_task(self._admit(node)))
                     self._learning[name] = new[-1]
                 else:

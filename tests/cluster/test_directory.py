@@ -132,8 +132,27 @@ def test_node_that_never_answers_a_restarted_directory_is_given_up(
     asyncio.run(main())
 
 
-def test_restarted_directory_asks_all_nodes_at_once(make: Make, nodes: dict[str, Relay]) -> None:
+def test_node_that_joins_after_a_restart_delays_no_new_agent(make: Make, nodes: dict[str, Relay]) -> None:
+    """It has no agents of an earlier directory, so nobody waits for its answer."""
+
+    async def main() -> None:
+        nodes["n"] = Relay([])
+        directory = make(restarted=True, lease=0.3)
+        await place(directory, "a")
+        nodes["late"] = Relay([], failures=10**12)
+        await directory.nodes()
+        relay = asyncio.create_task(ask(directory, "late"))
+        assert await asyncio.wait_for(place(directory, "new"), PATIENCE) == "late"
+        relay.cancel()
+
+    asyncio.run(main())
+
+
+def test_restarted_directory_asks_all_nodes_at_once(
+    make: Make, nodes: dict[str, Relay], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each relay answers when all have been asked."""
+    monkeypatch.setattr("shellsession.cluster.directory._ANSWER", 2 * PATIENCE)
 
     async def main() -> None:
         asked, all_asked = list[str](), asyncio.Event()
@@ -148,7 +167,7 @@ def test_restarted_directory_asks_all_nodes_at_once(make: Make, nodes: dict[str,
 
         nodes.update({name: Last([f"a-{name}"]) for name in "nml"})
         directory = make(restarted=True, lease=PATIENCE)
-        assert await asyncio.wait_for(place(directory, "a-m"), 9) == "m"
+        assert await asyncio.wait_for(place(directory, "a-m"), PATIENCE) == "m"
         assert len(asked) == 3
 
     asyncio.run(main())
