@@ -165,15 +165,15 @@ class _Cluster:
     def place(self, agents: Sequence[str]) -> list[NodeTransport]:
         with self._lock:
             lost = [node.name for node in self._nodes.values() if node.is_lost]
-        places = self.ask(self.directory.place.remote(list(agents), lost))
+        places = self.ask(self.directory.place.remote(self._driver, list(agents), lost))
         with self._lock:
             self._placed.update(agent for agent, (*_, is_new) in zip(agents, places, strict=True) if is_new)
         return [self._known(*place) for *place, _ in places]
 
     def forget(self, agent: str) -> None:
         """Free the place of an agent whose session was closed."""
-        self._placed.discard(agent)
         self.ask(self.directory.forget.remote(agent))
+        self._placed.discard(agent)
 
     def _known(self, name: str, address: str, relay: Any) -> NodeTransport:
         with self._lock:

@@ -1,7 +1,7 @@
 """``Directory``: the actor that knows which agent is on which node, and whether the nodes are there.
 
-It places agents, and answers for the leases of the nodes' daemons. It keeps nothing that it cannot learn again: if Ray
-restarts it, it asks the nodes.
+It places agents, and answers for the leases of the nodes' daemons. If Ray restarts it, it asks the nodes which
+agents they have; only which driver placed them is lost.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ class Directory:
         self._name, self._driver, self._max_sessions, self._per_node = name, driver, max_sessions, per_node
         self._resources, self._lease, self._serve = resources, lease, serve
         self._nodes: dict[str, _Node] = {}
+        self._by: dict[str, str] = {}  # the driver that placed each agent, unless an earlier directory placed it
         self._asked: dict[str, str] = {}  # the process of each node's relay that has asked for the lease
         self._lost: dict[str, float] = {}  # when the lease of an agent's lost daemon is over
         self._back: dict[str, float] = {}  # when a lost node may be used again: then its old relay is surely gone
@@ -94,7 +95,7 @@ class Directory:
         return not self._closing.is_set()
 
     async def place(
-        self, agents: Sequence[str], lost: Sequence[str] = ()
+        self, driver: str, agents: Sequence[str], lost: Sequence[str] = ()
     ) -> list[tuple[str, str, Any, bool]] | Exception:
         """The node, its address and its relay for each agent, and whether the place is new; or the error to raise.
 
@@ -103,7 +104,7 @@ class Directory:
         if not self._nodes.keys().isdisjoint(lost):
             self._looked = float("-inf")
         try:
-            return [await self._place(agent) for agent in agents]
+            return [await self._place(driver, agent) for agent in agents]
         except (TooManySessions, DaemonUnavailable) as error:
             return error
 
@@ -116,6 +117,7 @@ class Directory:
 
     async def forget(self, agent: str) -> None:
         """Free the agent's place: its session was closed."""
+        self._by.pop(agent, None)
         for node in self._nodes.values():
             node.agents.pop(agent, None)
 
@@ -126,17 +128,21 @@ class Directory:
         return [(node.name, node.address, node.relay, len(node.agents)) for node in self._nodes.values()]
 
     async def leave(self, driver: str, agents: Sequence[str]) -> bool:
-        """End the agents that a driver has placed; all, if it is the first driver. Returns whether that was all."""
+        """End the agents that a driver has placed; all, if it is the first driver. Returns whether that was all.
+
+        Of ``agents``, other drivers may have placed some again.
+        """
         if driver == self._driver:
             await self.close()
             return True
         async with self._lock:
             await self._look()
-        placed = [(node, [agent for agent in agents if agent in node.agents]) for node in self._nodes.values()]
-        await _all([node.relay.end.remote(ours) for node, ours in placed if ours])
-        for node, ours in placed:
-            for agent in ours:
-                node.agents.pop(agent, None)
+        ours = {agent for agent in agents if self._by.get(agent, driver) == driver}
+        placed = [(node, ours & node.agents.keys()) for node in self._nodes.values()]
+        await _all([node.relay.end.remote(list(there)) for node, there in placed if there])
+        for _, there in placed:
+            for agent in there:
+                await self.forget(agent)
         return False
 
     async def close(self) -> None:
@@ -149,7 +155,7 @@ class Directory:
     def _node_of(self, agent: str) -> _Node | None:
         return next((node for node in self._nodes.values() if agent in node.agents), None)
 
-    async def _place(self, agent: str) -> tuple[str, str, Any, bool]:
+    async def _place(self, driver: str, agent: str) -> tuple[str, str, Any, bool]:
         while True:
             async with self._lock:
                 await self._look()
@@ -157,6 +163,8 @@ class Directory:
                     known = self._node_of(agent)
                     node = known or await self._room()
                     node.agents[agent] = time.monotonic()
+                    if known is None:
+                        self._by[agent] = driver
                     return node.name, node.address, node.relay, known is None
             await self._wait(left)
 

@@ -60,7 +60,7 @@ def make(nodes: dict[str, Relay], monkeypatch: pytest.MonkeyPatch) -> Make:
 
 def place(directory: Directory, agent: str) -> Any:
     async def placed() -> Any:
-        found: Any = await directory.place([agent])
+        found: Any = await directory.place("first", [agent])
         return found[0][0]
 
     return placed()

@@ -355,6 +355,32 @@ def test_with_of_a_second_driver_ends_only_its_agents(cluster: Any, place: Path)
                 third.run("c", "true")
 
 
+def test_agent_that_a_third_driver_made_anew_outlives_the_second(cluster: Any, place: Path) -> None:
+    options: dict[str, Any] = {"name": "three", "cwd": str(place), "timeout": PATIENCE, "lease": LEASE}
+    with RayAgents(**options), RayAgents(**options) as third:
+        with RayAgents(**options) as second:
+            second.run("a", "X=second")
+            third.close("a")
+            third.run("a", "X=third")
+        assert third.run("a", "echo $X").stdout == "third\n"
+
+
+def test_agent_whose_end_the_directory_has_not_confirmed_stays_its_drivers(
+    agents: RayAgents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nobody would end the session that it gets again."""
+    agents.place(["a"])
+    monkeypatch.setattr(agents._cluster, "_limit", 1.0)
+    (directory,) = actors("Directory")
+    os.kill(directory, signal.SIGSTOP)
+    try:
+        with pytest.raises(DaemonUnavailable, match="has not answered"):
+            agents._cluster.forget("a")
+    finally:
+        os.kill(directory, signal.SIGCONT)
+    assert agents._cluster._placed == {"a"}
+
+
 def test_a_forked_child_is_refused(agents: RayAgents) -> None:
     """Ray does not work there. A session of the parent would wait for ever."""
     session = agents.session("a")
