@@ -127,8 +127,8 @@ def width() -> int | None:
         return None
 
 
-# The verbs, and what each does. The module of a verb has ``main(words)``, which runs it, and ``own_parser()``, its
-# parser, which docs/generate.py reads, too.
+# The verbs, and what each does. A verb is a function in ``small``, or has a module with ``main(words)``, which runs it,
+# and ``own_parser()``, its parser, which docs/generate.py reads, too.
 VERBS: Final = {
     "run": "run a command in an agent's session",
     "ls": "list the agents and what they run",
@@ -153,14 +153,23 @@ VERBS: Final = {
     "completion": "print a script for completion in bash, zsh or fish",
 }
 
+_SMALL: Final = ("bridge", "forget", "history", "interrupt", "kill", "ls", "restart", "send", "status", "stop", "wait")
+
 _EXAMPLES: Final = "examples:"
 
 Example = tuple[str, str]  # a line to type, and what it does
 
 
+def verb_of(name: str) -> Any:
+    """The verb, which has ``main`` and ``own_parser``: its module, or one of ``small``."""
+    if name not in _SMALL:
+        return importlib.import_module(f".{name}", __package__)
+    return importlib.import_module(".small", __package__).VERBS[name]
+
+
 def parser_of(verb: str) -> argparse.ArgumentParser:
-    """The parser of a verb, from its module."""
-    verb_parser: argparse.ArgumentParser = importlib.import_module(f".{verb}", __package__).own_parser()
+    """The parser of a verb."""
+    verb_parser: argparse.ArgumentParser = verb_of(verb).own_parser()
     return verb_parser
 
 

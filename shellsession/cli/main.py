@@ -117,9 +117,7 @@ def _run(words: Sequence[str], begin: Callable[[], object]) -> int:
 
         if (status := plain.run(words[1:], begin)) is not None:
             return _hint(words, status)
-    import importlib
-
-    from .arguments import VERBS, show
+    from .arguments import VERBS, show, verb_of
 
     ErrorFormat.json = "--json" in words  # until the parser has run: Ctrl-C may come before that
     if words[:1] == ["help"] and len(words) > 1:
@@ -139,7 +137,7 @@ def _run(words: Sequence[str], begin: Callable[[], object]) -> int:
 
         guess = "".join(f"did you mean {verb}? " for verb in get_close_matches(words[0], VERBS, 1))
         raise InvalidRequest(f"there is no verb {words[0]!r}: {guess}`shellsession --help` lists them")
-    verb = importlib.import_module(f".{words[0]}", __package__)
+    verb = verb_of(words[0])
     begin()
     return _hint(words, int(verb.main(words[1:])))
 

@@ -12,7 +12,7 @@ from commands import cli, opened
 from daemons import Daemon, Raw
 from system import wait_until
 
-from shellsession.cli import send
+from shellsession.cli.small import VERBS
 
 
 def test_a_command_that_is_handed_back_is_124(daemon: Daemon, agent: str) -> None:
@@ -85,8 +85,11 @@ def test_what_cannot_be_answered_says_how_it_could_be(daemon: Daemon, agent: str
 
 
 def test_the_examples_of_send_do_what_they_say(daemon: Daemon) -> None:
-    asks = send.EXAMPLES[0][1].partition(": ")[2]
-    done = [cli(daemon.socket, *shlex.split(one)[1:]) for one in (asks, *(example for example, _ in send.EXAMPLES[:2]))]
+    asks = VERBS["send"].examples[0][1].partition(": ")[2]
+    done = [
+        cli(daemon.socket, *shlex.split(one)[1:])
+        for one in (asks, *(example for example, _ in VERBS["send"].examples[:2]))
+    ]
     assert [one.returncode for one in done] == [124, 0, 0]
     assert done[-1].stdout == b"Ann y\n"
     assert cli(daemon.socket, "kill", "builder").returncode == 0

@@ -11,8 +11,9 @@ import pytest
 from daemons import Daemon, Proxy, Raw, serving
 from system import PATIENCE, wait_until
 
-from shellsession import base, connect
+from shellsession import connect
 from shellsession.engine.io.file_access import access
+from shellsession.engine.verbs import engine
 from shellsession.files import PIECE, FileReply
 
 _DATA = bytes(range(256)) * (3 * PIECE // 256)
@@ -65,7 +66,7 @@ def test_a_slow_disk_holds_up_nobody_else(place: Path, tmp_path: Path, monkeypat
         assert go_on.wait(PATIENCE)
         return access(*arguments)
 
-    monkeypatch.setattr(base, "access", slow)
+    monkeypatch.setattr(engine, "access", slow)
     (place / "file").write_bytes(b"content")
     path = str(tmp_path / "socket")
     with serving(path), Raw(path) as reader, Raw(path) as other:

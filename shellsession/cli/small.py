@@ -1,0 +1,399 @@
+"""The small verbs: each is a function of its parsed words. Its docstring is the description in its help."""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from ..errors import DaemonUnavailable, InvalidRequest, NoSuchAgent
+from . import arguments, log
+from .arguments import Example, add_agent, add_json, add_place, add_socket, escaped, show, show_json, span, table, talk
+from .words import name
+
+Option = Callable[[ArgumentParser], object]
+Run = Callable[[Namespace, ArgumentParser], int]
+
+NO_DAEMON: Final = 3  # the exit status of `status` then, as with `systemctl status`
+_LIFTED: Final = (
+    "the last one was killed, and had a sandbox or rules for all sessions: the next one has them only if you start it"
+    " with the same options of `shellsession serve`"
+)
+_add_result_json: Final = partial(add_json, what="print the whole result as one JSON object")
+
+
+class Verb(NamedTuple):
+    """A small verb. It stands for the module of a verb."""
+
+    run: Run
+    usage: str
+    options: Sequence[Option]
+    examples: Sequence[Example]
+
+    def own_parser(self) -> ArgumentParser:
+        description = " ".join((self.run.__doc__ or "").split())
+        parser = arguments.parser(self.run.__name__, self.usage, description, self.examples)
+        for add in self.options:
+            add(parser)
+        return parser
+
+    def main(self, words: Sequence[str]) -> int:
+        parser = self.own_parser()
+        return self.run(parser.parse_args(words), parser)
+
+
+VERBS: Final = dict[str, Verb]()
+
+
+def verb(usage: str, *options: Option, examples: Sequence[Example]) -> Callable[[Run], Run]:
+    def add(run: Run) -> Run:
+        VERBS[run.__name__] = Verb(run, usage, options, examples)
+        return run
+
+    return add
+
+
+def option(*names: str, **how: Any) -> Option:
+    return lambda parser: parser.add_argument(*names, **how)
+
+
+@verb(
+    "[OPTIONS]",
+    option("--names", action="store_true", help="only the names, one per line"),
+    partial(add_json, what="print a JSON list"),
+    add_place,
+    examples=[
+        ("shellsession ls", "all agents, and what they run"),
+        ("shellsession ls --json", "the same for programs, with nothing cut or rounded"),
+    ],
+)
+def ls(args: Namespace, _: ArgumentParser) -> int:
+    """List the agents that have a session, by name, and its state: new (no bash yet), idle, or running a command, and
+    for how long that has been running (RUNS). It is also attached if a person uses it (`shellsession attach`); the
+    agent's own calls wait then."""
+    from ..daemon.client import admin
+
+    found = sorted(admin.agents(args.socket), key=lambda one: str(one["agent"]))
+    if args.json:
+        show_json(found)
+    elif args.names:
+        show(*(escaped(one["agent"]) for one in found))
+    elif not found:
+        talk("no agent has a session: `shellsession run -s NAME -- COMMAND` opens one")
+    else:
+        rows = [
+            (
+                one["agent"],
+                one["pid"] or "-",
+                one["state"] + (", attached" if one["attached"] else ""),
+                span(one["age"]),
+                span(one["idle"]),
+                one["jobs"],
+                one["cwd"],
+                "-" if one["running_for"] is None else span(one["running_for"]),
+                one["command"],
+            )
+            for one in found
+        ]
+        show(*table(("AGENT", "PID", "STATE", "AGE", "IDLE", "JOBS", "CWD", "RUNS", "COMMAND"), rows, state=2))
+    return 0
+
+
+@verb(
+    "[OPTIONS] AGENT [TEXT]",
+    option("-n", action="store_true", help="do not press Enter after it"),
+    option(
+        "--keys", metavar="NAMES", help="keys to press after TEXT, as tmux names them: 'C-c', 'Up Up Enter', 'Escape :'"
+    ),
+    partial(arguments.add_timeout, what="wait for the command"),
+    _add_result_json,
+    add_place,
+    add_agent,
+    option("text", metavar="TEXT", nargs="?", help="what to type; optional with --keys"),
+    examples=[
+        (
+            "shellsession send --timeout 5 builder Ann",
+            "answer the first question of: shellsession run -i -s builder --"
+            """ 'read -p "name? " n; read -n 1 -p "sure? " s; echo "$n $s"'""",
+        ),
+        ("shellsession send -n builder y", "one key, without Enter"),
+        ("shellsession send --keys 'Down Down Enter' builder", "keys by name, for a program with menus"),
+    ],
+)
+def send(args: Namespace, parser: ArgumentParser) -> int:
+    """Type a line into the terminal of the command that was handed back running (see `shellsession run -i`), then print
+    its output until it waits for input, ends, or the time limit passes. The exit status is 0 while the command is still
+    running, and the command's status when it has ended. Ctrl-C ends the command. While a person is attached
+    (`shellsession attach`), this waits until they leave; --timeout starts only then. While another process waits for
+    the command, this waits, too, until that process returns; if --timeout passes first, it exits with 125, and nothing
+    was typed. If stderr is a terminal, a note there says what it waits for."""
+    if args.text is None and args.keys is None:
+        parser.error("name what to type: TEXT, or --keys")
+    from .results import follow, status
+
+    text = b"" if args.text is None else os.fsencode(args.text if args.n else args.text + "\n")
+    keys = (args.keys or "").split()
+    result, interrupted = follow(args, lambda visit: visit.send(text, args.timeout, keys=keys))
+    return 0 if result.runs_on else status(result, interrupted)
+
+
+@verb(
+    "[OPTIONS] AGENT",
+    option("--until", metavar="RE", help="return once the output matches this regular expression"),
+    partial(arguments.add_timeout, what="wait"),
+    _add_result_json,
+    add_place,
+    add_agent,
+    examples=[
+        ("shellsession wait builder", "until it ends, or waits for input"),
+        ("shellsession wait --until 'Ready on' builder", "until it has printed this text"),
+        ("shellsession wait --timeout 0.1 builder", "what it has printed by now; 124 means that it is still running"),
+    ],
+)
+def wait(args: Namespace, _: ArgumentParser) -> int:
+    """Wait for the running command until it ends, needs input, or the time is up. First comes what it has printed since
+    the last call, then the rest as it is printed. The exit status is the command's, or 124 while it is still running;
+    with --until it is 0 once the output matches. A command that was handed back because of --idle-timeout is handed
+    back again after each such silence. Ctrl-C ends the command, unless another process runs it and waits for it."""
+    from .results import follow, status
+
+    return status(*follow(args, lambda visit: visit.wait(args.timeout, until=args.until)))
+
+
+@verb(
+    "[OPTIONS] AGENT",
+    _add_result_json,
+    add_place,
+    add_agent,
+    examples=[
+        ("shellsession interrupt builder", "like Ctrl-C, then with stronger signals if the command ignores it"),
+        ("shellsession interrupt --json builder", "its result, for programs"),
+    ],
+)
+def interrupt(args: Namespace, _: ArgumentParser) -> int:
+    """End the command that runs in the agent's session, even if another process waits for it, and keep the session.
+    Print its output so far. The exit status is 0 if the command has ended and the session's state is kept, and 125 if
+    no command runs."""
+    from ..daemon.client.admin import Visit
+    from .results import show_result, status
+
+    with Visit(args.agent, args.socket) as visit:
+        result = visit.interrupt()
+    show_result(result, args.agent, args.json)
+    return 0 if result.state_kept else status(result)
+
+
+@verb(
+    "[OPTIONS] AGENT",
+    add_place,
+    add_agent,
+    examples=[
+        ("shellsession restart builder", "when its shell is in a bad state"),
+        ("shellsession restart --socket /run/ci/socket builder", "an agent of another daemon"),
+    ],
+)
+def restart(args: Namespace, _: ArgumentParser) -> int:
+    """Give an agent a fresh bash, in the directory and with the environment that its session was opened with.
+    Everything that runs in the old one is ended, background jobs too."""
+    from ..daemon.client.admin import Visit
+
+    with Visit(args.agent, args.socket) as visit:
+        visit.restart()
+    return 0
+
+
+@verb(
+    "[OPTIONS] (AGENT... | --all)",
+    option("--all", action="store_true", help="the sessions of all agents"),
+    add_place,
+    option("agents", metavar="AGENT", type=name, nargs="*", help="whose sessions"),
+    examples=[
+        ("shellsession kill builder", "end its session, its command and its jobs"),
+        ("shellsession kill --all", "end those of every agent; the daemon stays"),
+    ],
+)
+def kill(args: Namespace, parser: ArgumentParser) -> int:
+    """Close the sessions of agents, and end everything that runs in them. The daemon keeps running."""
+    named = _named(args, parser)
+    from ..daemon.client import admin
+
+    if args.all:
+        for one in admin.agents(args.socket):
+            _close(one["agent"], args.socket)
+    if missing := [agent for agent in named if not _close(agent, args.socket)]:
+        raise NoSuchAgent(f"agent {', '.join(map(repr, missing))} has no session here: it was closed, or never opened")
+    return 0
+
+
+def _close(agent: str, socket: str | None) -> bool:
+    """Close the agent's session; False if there was none."""
+    from ..daemon.client import admin
+
+    try:
+        with admin.Visit(agent, socket) as visit:
+            visit.close()
+    except NoSuchAgent:
+        return False
+    except DaemonUnavailable:  # it has ended, and its sessions with it: what it has recorded is left
+        if not (isinstance(socket, str | None) and admin.forget(agent, socket)):
+            raise
+    return True
+
+
+def _named(args: Namespace, parser: ArgumentParser) -> list[str]:
+    """The agents that were named, once each; none with --all."""
+    if bool(args.agents) == args.all:
+        parser.error("name the agents, or use --all")
+    return list(dict.fromkeys(args.agents))
+
+
+@verb(
+    "[OPTIONS] (AGENT... | --all)",
+    option("--all", action="store_true", help="the records of all agents without a session"),
+    add_socket,
+    option("agents", metavar="AGENT", type=name, nargs="*", help="whose records"),
+    examples=[
+        ("shellsession forget builder", "its next session starts anew: no directory, no rules"),
+        ("shellsession forget --all", "those of every agent without a session"),
+    ],
+)
+def forget(args: Namespace, parser: ArgumentParser) -> int:
+    """Delete the records of agents whose sessions have ended: the directory that the next session would start in, what
+    ran when the daemon ended, and the agent's rules. `kill` does so for an agent with a session."""
+    arguments.check_here("forget")
+    named = _named(args, parser)
+    from ..daemon.client import admin
+
+    if args.all:
+        talk(f"agents forgotten: {admin.forget(None, args.socket)}")
+    elif missing := [agent for agent in named if not admin.forget(agent, args.socket)]:
+        raise NoSuchAgent(f"nothing is recorded about agent {', '.join(map(repr, missing))}")
+    return 0
+
+
+@verb(
+    "[OPTIONS] AGENT",
+    log.add_options,
+    option("session", metavar="AGENT", type=name, help="whose commands"),
+    examples=[
+        ("shellsession history builder", "its last 20 commands, and how they ended"),
+        ("shellsession history -n 0 --json builder", "all of them, as JSON"),
+    ],
+)
+def history(args: Namespace, _: ArgumentParser) -> int:
+    """List the commands of one agent: when each ended, its id, its status, and how long it took. "began" means that no
+    end is recorded: it still runs, or it ran when the daemon was killed."""
+    return log.run(args)
+
+
+@verb(
+    "[OPTIONS]",
+    partial(add_json, what="print a JSON object"),
+    add_socket,
+    examples=[
+        ("shellsession status", "its version, uptime and load"),
+        ("shellsession status --json", "the same for programs"),
+    ],
+)
+def status(args: Namespace, _: ArgumentParser) -> int:
+    """Show the state of the daemon. The exit status is 0 if it is running, 3 if it is not, and 125 if it does not
+    reply."""
+    arguments.check_here("status")
+    from ..daemon.client import admin
+    from ..daemon.protocol import endpoint
+
+    path = endpoint.socket_path(args.socket)
+    try:
+        found = admin.stats(path)
+    except DaemonUnavailable as error:
+        if (other := endpoint.reach(path)) is not None:  # it listens, but does not reply
+            other.close()
+            raise
+        arguments.tell_error(error.code, str(error))
+        return NO_DAEMON
+    if args.json:
+        show_json({**found, "socket": path})
+        return 0
+    lines = {
+        "daemon": f"{found['version']} (protocol {found['protocol']}), pid {found['pid']}, up {span(found['uptime'])}",
+        "socket": path,
+        "agents": f"{found['agents']}, {found['running']} of them running a command",
+        "clients": f"{found['connections']} connected (this one too), {found['requests']} requests served",
+        "audit log": found["audit_fault"].removeprefix("audit log ") or found["audit"] or "none",
+    }
+    if found["state"]:
+        lines["state"] = found["state_fault"] or f"{found['state']}, {found['state_size'] // 1024} KiB"
+    if (lease := found["lease"]) is not None:
+        lines["lease"] = f"{lease['seconds']:g} s, of which {lease['left']:.1f} s are left"
+    show(*(f"{name:<11}{escaped(text)}" for name, text in lines.items()))
+    return 0
+
+
+@verb(
+    "[OPTIONS]",
+    add_socket,
+    examples=[
+        ("shellsession stop", "running commands get a few seconds to end (see `shellsession serve --patience`)"),
+        ("shellsession stop --socket /run/ci/socket", "another daemon"),
+    ],
+)
+def stop(args: Namespace, _: ArgumentParser) -> int:
+    """End the daemon and every session, and return when it has ended. The exit status is 0 even if no daemon is
+    running."""
+    arguments.check_here("stop")
+    from ..daemon.client import admin
+    from ..daemon.protocol import endpoint
+
+    path = endpoint.socket_path(args.socket)
+    pid = admin.shutdown(path)
+    lifted = endpoint.reach(path) is None and _allow_plain(path)  # else another daemon has started
+    told = f"no daemon listens at {path}: nothing to stop" if pid is None else f"the daemon (pid {pid}) has ended"
+    talk(f"{told}; {_LIFTED}" if lifted else told)
+    return 0
+
+
+def _allow_plain(path: str) -> bool:
+    """Allow a plain daemon after one with a sandbox or rules that was killed. True if there was such a one."""
+    from ..daemon.protocol.endpoint import confined_marker
+    from ..engine.io.directories import homes
+
+    with suppress(OSError):
+        os.unlink(confined_marker(path))
+        with suppress(OSError):  # others use the directory, or it is the user's own
+            if (directory := os.path.dirname(path)) in homes():
+                os.rmdir(directory)
+        return True
+    return False
+
+
+@verb(
+    "[OPTIONS]",
+    add_socket,
+    examples=[
+        ("shellsession bridge </dev/null | cat", "a check by hand: it prints its greeting, and ends"),
+        ("shellsession bridge --socket /run/ci/socket </dev/null | cat", "the same for another daemon"),
+    ],
+)
+def bridge(args: Namespace, _: ArgumentParser) -> int:
+    """Carry the connections of a client elsewhere to this user's daemon, over stdin and stdout, until stdin is closed.
+    The daemon is started if a session is to be opened and none runs. Clients start this program themselves: see
+    --via."""
+    if os.isatty(0) or os.isatty(1):
+        raise InvalidRequest(
+            "stdin and stdout of `shellsession bridge` are pipes to a client, which starts it: see `--via`"
+        )
+    from ..daemon.client.bridge import Bridge
+    from ..daemon.client.process_state import process_state
+    from ..daemon.client.transport import UnixTransport
+    from ..daemon.protocol.endpoint import socket_path
+    from ..daemon.protocol.mux import FilePipe, PipeEnded
+
+    channel = Bridge(FilePipe(0, 1), UnixTransport(socket_path(args.socket)), process_state())
+    try:
+        while True:
+            channel.turn(None)
+    except PipeEnded:
+        return 0
