@@ -13,7 +13,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
-from inspect import isawaitable, signature
+from inspect import Parameter, isawaitable, signature
 from secrets import token_hex
 from typing import Any, Final
 
@@ -52,6 +52,7 @@ class InspectSandbox(SandboxEnvironment):
 
     _connect: Callable[..., Any] = staticmethod(local)
     _facts: tuple[str, ...] = ()  # those of _FACTS that ``_connect`` takes
+    _needs_config = False  # it takes a config, and has no default for it
     _close: Callable[[str], Any] | None = None
     _kept: str | None = None  # a directory that was not made for a sample
 
@@ -69,8 +70,10 @@ class InspectSandbox(SandboxEnvironment):
                 " register() a parameter named config"
             )
         of_sample, names = f"inspect-{token_hex(4)}", list[str]()
-        known = {"task_name": task_name, "config": config, "metadata": metadata}
-        facts = {fact: known[fact] for fact in cls._facts}
+        known = {"task_name": task_name, "metadata": metadata}
+        if config is not None or cls._needs_config:
+            known["config"] = config
+        facts = {fact: value for fact, value in known.items() if fact in cls._facts}
 
         def connect(name: str) -> Any:
             names.append(f"{of_sample}-{name}")
@@ -202,13 +205,17 @@ def register(
     """Make ``sandbox=name`` a sandbox of sessions that ``connect`` returns. Returns the name.
 
     ``connect`` gets a name for the session, and those of task_name, config and metadata that it has parameters for:
-    the facts of the sample, as Inspect has them. ``directory``: where the commands start, and what relative paths are
-    relative to (default: a new, temporary directory for each sample). ``close`` is called at the end of the sample with
-    each name that ``connect`` got, even if ``connect`` raised. Both may be asynchronous.
+    the facts of the sample, as Inspect has them. ``**facts`` takes them all. Without a config, the parameter keeps its
+    default; without that it gets None. ``directory``: where the commands start, and what relative paths are relative to
+    (default: a new, temporary directory for each sample). ``close`` is called at the end of the sample with each name
+    that ``connect`` got, even if ``connect`` raised. Both may be asynchronous.
     """
-    facts = tuple(fact for fact in list(signature(connect).parameters)[1:] if fact in _FACTS)
-    members: dict[str, Any] = {"_connect": staticmethod(connect), "_facts": facts, "_kept": directory}
-    members |= {"_close": close and staticmethod(close), "__doc__": InspectSandbox.__doc__}
+    parameters = dict(list(signature(connect).parameters.items())[1:])
+    takes_all = any(one.kind is Parameter.VAR_KEYWORD for one in parameters.values())
+    facts = tuple(fact for fact in _FACTS if takes_all or fact in parameters)
+    needs_config = "config" in parameters and parameters["config"].default is Parameter.empty
+    members: dict[str, Any] = {"_connect": staticmethod(connect), "_facts": facts, "_needs_config": needs_config}
+    members |= {"_kept": directory, "_close": close and staticmethod(close), "__doc__": InspectSandbox.__doc__}
     sandboxenv(name=name)(type("InspectSandbox", (InspectSandbox,), members))
     return name
 

@@ -141,6 +141,37 @@ def test_register_each_sample_gets_its_own_place_which_is_closed(tmp_path: Path)
     assert [one.output.completion for one in log.samples] == ["image of one", "image of two"]
 
 
+_FACTS: Final[dict[str, Any]] = {"task_name": "a task", "metadata": {"key": "value"}}
+
+
+@pytest.mark.parametrize(
+    ("function", "config", "expected"),
+    [
+        (lambda _, config="default": config, None, "default"),
+        (lambda _, config="default": config, "named", "named"),
+        (lambda _, config: config, None, None),
+        (lambda _, **facts: facts, None, _FACTS),
+        (lambda _, **facts: facts, "named", {**_FACTS, "config": "named"}),
+    ],
+)
+def test_register_function_gets_the_facts_that_there_are(function: Any, config: str | None, expected: Any) -> None:
+    got = list[Any]()
+
+    @functools.wraps(function)
+    def recorded(*arguments: Any, **facts: Any) -> AsyncSession:
+        got.append(function(*arguments, **facts))
+        return AsyncSession()
+
+    async def main() -> None:
+        environment = registry_find_sandboxenv(register("facts", recorded))
+        made = await environment.sample_init(_FACTS["task_name"], config, _FACTS["metadata"])
+        await environment.sample_cleanup(_FACTS["task_name"], config, made, False)
+
+    asyncio.run(main())
+    assert got
+    assert all(one == expected for one in got)
+
+
 @pytest.mark.filterwarnings("ignore")  # of Inspect's own code
 @pytest.mark.parametrize("kind", ["shellsession", register("takes no config", harness.local)])
 def test_config_that_nothing_takes_is_refused(kind: str, tmp_path: Path) -> None:
