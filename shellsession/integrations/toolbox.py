@@ -20,7 +20,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from inspect import signature
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypedDict, get_type_hints
 
 from pydantic import Field, create_model
 
@@ -145,12 +145,19 @@ def _last_line(results: Sequence[Result], secrets: Secrets | None) -> str:
     return ""
 
 
-_JobText = tuple[str, list[tuple[str, bytes, int, int]]]  # a line about a job, and its streams as ``shared`` takes them
+class _JobText(NamedTuple):
+    """A job's id, whether it has ended, a line about it, and its streams as ``shared`` takes them."""
+
+    id: str
+    ended: bool
+    line: str
+    streams: list[tuple[str, bytes, int, int]]
 
 
 def _read_job(job: AnyJob, secrets: Secrets | None) -> _JobText:
-    """The line about a job, and its streams, without secrets."""
+    """What is shown of a job, without secrets."""
     status = job.status  # first: once it has ended, all its output is there
+    ended = status == "ended"
     if (code := job.exit_code) is not None:
         status += f", exit status {code}"
     line = f"[{job.id}, {status}: process {', '.join(map(str, job.pids[:LISTED]))}: {job.command}]"
@@ -163,32 +170,33 @@ def _read_job(job: AnyJob, secrets: Secrets | None) -> _JobText:
                 for name, data, omitted, cut in streams
             ],
         )
-    return line, streams
+    return _JobText(job.id, ended, line, streams)
 
 
-def list_jobs(jobs: Sequence[_JobText], room: int) -> str:
-    """The jobs as one text of at most ``room`` characters: a line for each, and the output that there is room for.
+def list_jobs(jobs: Sequence[_JobText], room: int) -> tuple[str, set[str]]:
+    """The jobs as one text of at most ``room`` characters, and the ids of the ended ones that it lists.
 
-    A job whose line has no room, or not at least a mark for its output, is not listed.
+    It has a line for each job, and the output that there is room for. A job whose line has no room, or not at least a
+    mark for its output, is not listed.
     """
     longest = min(_JOB_LINE, room // 2)
-    jobs = [(f"{line[:longest]}...]" if len(line) > longest + 4 else line, streams) for line, streams in jobs]
+    jobs = [job._replace(line=f"{job.line[:longest]}...]") if len(job.line) > longest + 4 else job for job in jobs]
     needs = [
-        len(line) + 1 + sum(1 + min(len(data) + omitted, _LEAST_MARK) for _, data, omitted, _ in streams)
-        for line, streams in jobs
+        len(job.line) + 1 + sum(1 + min(len(data) + omitted, _LEAST_MARK) for _, data, omitted, _ in job.streams)
+        for job in jobs
     ]
     while needs and sum(needs) > room - _MORE * (len(needs) < len(jobs)):
         needs.pop()
     listed = jobs[: len(needs)]
-    lines = [line for line, _ in listed]
+    lines = [job.line for job in listed]
     more = [f"[{len(jobs) - len(listed)} more: name a job]"] * (len(listed) < len(jobs))
-    streams = [stream for _, streams in listed for stream in streams if stream[1] or stream[2]]
+    streams = [stream for job in listed for stream in job.streams if stream[1] or stream[2]]
     texts = iter(shared(streams, max(0, room - len("\n".join((*lines, *more))) - len(streams))))
     parts = []
-    for line, kept in listed:
-        shown = [next(texts).removesuffix("\n") for stream in kept if stream[1] or stream[2]]
-        parts += [line, *filter(None, shown)]
-    return "\n".join((*parts, *more)) or "[no jobs]"
+    for job in listed:
+        shown = [next(texts).removesuffix("\n") for stream in job.streams if stream[1] or stream[2]]
+        parts += [job.line, *filter(None, shown)]
+    return "\n".join((*parts, *more)) or "[no jobs]", {job.id for job in listed if job.ended}
 
 
 def _jobs_of(session: AsyncRemoteSession) -> list[_JobText]:
@@ -542,9 +550,8 @@ class Toolbox:
         if job is None:
             if until is not None or seconds is not None or kill:
                 raise InvalidRequest("name the job: call jobs without arguments to list the ids")
-            running = {id for id, (runs, _) in (await self._job_states()).items() if runs} if self._watched else set()
-            text = list_jobs(await self._jobs(), self._max_chars)
-            self._watched &= running  # the text tells the end of the others
+            text, told = list_jobs(await self._jobs(), self._max_chars)
+            self._watched -= told
             return text
         if seconds is not None:
             _check("seconds", seconds)
@@ -560,10 +567,10 @@ class Toolbox:
             pattern = None if until is None else re.escape(until)  # a model's regular expression could take forever
             if not await wait_for(found, limit, pattern) and until is not None:
                 notes = [f"[it has not printed {until!r:.200}]"]
-        if not found.running:
-            self._watched.discard(found.id)
         room = self._max_chars - sum(len(note) + 1 for note in notes)
-        return "\n".join([list_jobs([_read_job(found, self._session.secrets)], room), *notes])
+        text, told = list_jobs([_read_job(found, self._session.secrets)], room)
+        self._watched -= told
+        return "\n".join([text, *notes])
 
     async def read_output(
         self,

@@ -514,6 +514,28 @@ def test_end_of_a_job_is_told_once(kind: str, tmp_path: Path, daemon: Any) -> No
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("kind", ["AsyncSession", "Session", "daemon"])
+def test_end_of_a_job_without_room_in_the_list_is_told_later(kind: str, tmp_path: Path, daemon: Any) -> None:
+    os.mkfifo(fifo := tmp_path / "fifo")
+
+    async def main() -> None:
+        session: Any = Session() if kind == "Session" else AsyncSession()
+        if kind == "daemon":
+            session = await aconnect("crowded", daemon.socket)
+        tools = Toolbox(session, max_chars=200)
+        await tools.bash("for n in 1 2 3 4 5 6 7 8 9; do sleep 1000 & done")
+        await tools.bash(f"(read x <{fifo}; exit 7) &")
+        await asyncio.to_thread(fifo.write_text, "\n")
+        *_, last = session.jobs()
+        await asyncio.to_thread(wait_until, lambda: not last.running, "the job's end")
+        assert "more: name a job" in await tools.jobs()
+        ended = f"on\n[ended in the background: job {last.id} (exit status 7)]"
+        assert [await tools.bash("echo on") for _ in range(2)] == [ended, "on"]
+        await asyncio.to_thread(session.close) if kind == "Session" else await session.close()
+
+    asyncio.run(main())
+
+
 def test_end_of_a_job_is_told_while_a_command_is_handed_back(tmp_path: Path) -> None:
     os.mkfifo(fifo := tmp_path / "fifo")
 
