@@ -5,7 +5,7 @@ with what the command had printed.
 
 How this module reads the document where it is silent:
 
-* A command that ends the shell (``exit 3``, ``exec true``, ``set -e; false``) raises BashSessionError, as the promised
+* A command that ends the shell (``exit 3``, ``exec true``) raises BashSessionError, as the promised
   session is gone. The next command starts afresh, in the directory of the first one.
 * A command that was ended because it blocked reading the terminal (stdin is /dev/null) raises BashSessionError, too.
 * An exit status other than 0 is not an error.

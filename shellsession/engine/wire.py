@@ -174,7 +174,7 @@ class Frame(NamedTuple):
     forgets a name that it has seen (1.3 KB for each).
     ``version``: bash's version times 100 (5.2 is 502).
     ``guarded``: first check that the name which runs the text is still the builtin (see ``Core.guard``).
-    ``nounset``: `set -u` may be on.
+    ``nounset``: `set -u` may be on. ``is_file``: the argument is the path of a file to source.
     """
 
     nonce: bytes
@@ -188,6 +188,7 @@ class Frame(NamedTuple):
     version: int = LONG_READS
     guarded: bool = True
     nounset: bool = True
+    is_file: bool = False
 
     def lines(self, argument: bytes, status: int = 0) -> bytes:
         """Return the two lines that run the text of ``argument``, with ``status`` in ``$?``, and report its end.
@@ -219,7 +220,8 @@ class Frame(NamedTuple):
         """Return what reserves the descriptors before the text, and what runs the text with its redirections."""
         # Not `builtin exec`: its redirections end with the command.
         reserving = b"".join(b"\\exec %d</dev/null; " % number for number in self.reserved)
-        run = b"%b -- %b" % (eval_words(self.spelling), argument)  # the text may begin with a dash
+        words = b"\\builtin ." if self.is_file else eval_words(self.spelling)
+        run = b"%b -- %b" % (words, argument)  # the text may begin with a dash
         if self.grouped:
             words = b"! ( %b ) %b %b" if self.isolated else b"{ ! %b; } %b %b"
             return reserving, words % (run, self.redirections, self.errors)
@@ -252,6 +254,9 @@ _BLANK: Final = re.compile(rb"(?:[ \t\n]++|\\\n|#[^\n]*+)*+")
 _EXEC: Final = re.compile(rb"exec\b(?:[<>]&|&>|\\\n|[^\n;&|])*+")  # with its arguments
 _NAMED: Final = re.compile(rb"(?<![\w$])1\d(?=[<>])")
 _ERREXIT: Final = re.compile(rb"\bset[ \t]+-\w*e|\berrexit\b")
+_ERRTRACE: Final = re.compile(rb"\bset[ \t]+-\w*E|\berrtrace\b")
+# With `set -e`, end the sourced text at its first failing command, through all functions, before bash ends itself.
+ERREXIT_TRAP: Final = b"case $-:${#BASH_SOURCE[@]} in *e*:[1-9]*) \\builtin return;; esac"
 _NAMES_BUILTINS: Final = re.compile(
     rb"\b(?:builtin|enable)\b|\b(?:declare|eval)[ \t]*\(|\bfunction[ \t]+(?:declare|eval)\b"
 )
@@ -295,7 +300,12 @@ def named_descriptors(text: bytes) -> set[int]:
 
 def sets_errexit(text: bytes) -> bool:
     """Return whether the text may switch `set -e` on."""
-    return _ERREXIT.search(text) is not None
+    return (b"set" in text or b"errexit" in text) and _ERREXIT.search(text) is not None
+
+
+def sets_errtrace(text: bytes) -> bool:
+    """Return whether the text may switch `set -E` on."""
+    return _ERRTRACE.search(text) is not None
 
 
 def closes_descriptors(text: bytes) -> bool:

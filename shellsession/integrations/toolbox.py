@@ -450,7 +450,7 @@ class Toolbox:
     async def bash(self, command: Command, timeout: Timeout = None, interactive: Interactive = False) -> str:
         """Run a command in a bash that stays open: directory, variables and functions persist between calls.
 
-        `exit`, `exec` and `set -e` end that bash and lose this state: use them inside `( ... )`.
+        `exit` and `exec` end that bash and lose this state: use them inside `( ... )`.
         Returns its output and, unless it is 0, its exit status. A command that takes long is handed back running:
         continue with `wait`, `send` or `interrupt`.
         """

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("company")
         ("echo said; exit 3", "ended the session's bash, with exit status 3", "said\n"),
         ("exit 0", "ended the session's bash, with exit status 0", ""),
         ("exec echo instead", "ended the session's bash, with exit status 0", "instead\n"),
-        ("set -e; echo x; false; echo y", "ended the session's bash, with exit status 1", "x\n"),
+        ("trap : ERR; set -e; echo x; false; echo y", "ended the session's bash, with exit status 1", "x\n"),
         ("kill -9 $$", "killed by signal 9", ""),
     ],
 )

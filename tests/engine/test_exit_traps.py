@@ -1,4 +1,7 @@
-"""EXIT traps under ``set -e``: bash undoes a command's redirections first, and the result has their output."""
+"""EXIT traps under ``set -e``: bash undoes a command's redirections first, and the result has their output.
+
+An ERR trap of the user's own lets `set -e` end the shell: see ``scope.guard``.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ SAYS = "trap 'echo bye; echo worse >&2' EXIT"
 
 # What is run, what else run() is given, and its outcome, stdout and stderr.
 CASES = {
-    "the shell's own": (f"set -e; {SAYS}; echo a; false", {}, "shell_exited", "a\nbye\n", "worse\n"),
+    "the shell's own": (f"trap : ERR; set -e; {SAYS}; echo a; false", {}, "shell_exited", "a\nbye\n", "worse\n"),
     "an unset variable": (
         f"set -eu; {SAYS}; : $UNSET",
         {},
@@ -62,8 +65,8 @@ AT_THEIR_PROMPTS = {
     "a prompt": ("PS1='(venv) '", "bye\n", "worse\n"),
     "a prompt that runs something": ("PS1='$(echo hi)> '", "bye\n", "worse\n"),
     "PROMPT_COMMAND": ("PROMPT_COMMAND='echo PC; echo PE >&2'", "bye\n", "worse\n"),
-    "set -x": ("PS1='> '; set -x", "", f"++ set -e\n++ {SAYS}\n++ false\n"),
-    "a DEBUG trap": ("PS1='> '; trap 'echo d' DEBUG", "d\nd\nd\n", ""),
+    "set -x": ("PS1='> '; set -x", "", f"++ trap : ERR\n++ set -e\n++ {SAYS}\n++ false\n+++ :\n"),
+    "a DEBUG trap": ("PS1='> '; trap 'echo d' DEBUG", "d\nd\nd\nd\nd\n", ""),
 }
 
 
@@ -74,7 +77,7 @@ def test_what_speaks_at_the_prompt_only_takes_nothing_away(
     """Only `set -x` and DEBUG traps, which tell of our words too, cost an EXIT trap under `set -e` its streams."""
     sh = new_session(tty=False)
     sh.run(before)
-    result = sh.run(f"set -e; {SAYS}; false")
+    result = sh.run(f"trap : ERR; set -e; {SAYS}; false")
     assert (result.outcome, result.exit_code) == ("shell_exited", 1)
     assert (result.stdout, result.stderr) == (stdout, stderr)
 
@@ -95,7 +98,7 @@ def test_what_they_say_is_in_the_result(
 def test_they_read_what_the_command_reads(options: dict[str, bool], new_session: NewSession) -> None:
     for text, outcome in (
         ("(set -e; trap cat EXIT; false)", "exited"),
-        ("set -e; trap cat EXIT; false", "shell_exited"),
+        ("trap : ERR; set -e; trap cat EXIT; false", "shell_exited"),
     ):
         result = new_session(timeout=15).run(text, **options)  # type: ignore[arg-type]  # a table of options
         assert result.outcome == ("exited" if "isolated" in options else outcome)
@@ -104,8 +107,8 @@ def test_they_read_what_the_command_reads(options: dict[str, bool], new_session:
 
 def test_where_nobody_could_know_of_them_they_never_hang_on_what_we_type(sh: Session) -> None:
     """Their input is bash's own then. It is empty, and who reads it is ended with a word why."""
-    sh.run("t=tr; f() { ${t}ap cat EXIT; false; }")
-    for text, stdin in (("(set -e; f)", None), ("(set -e; trap cat EXIT; false)", b"fed")):
+    sh.run("t=tr e=-e; f() { ${t}ap cat EXIT; false; }")
+    for text, stdin in (("(set $e; f)", None), ("(set $e; trap cat EXIT; false)", b"fed")):
         result = sh.run(text, timeout=15, stdin=stdin)
         assert result.outcome == "interrupted"
         assert "input" in result.reason
@@ -174,18 +177,18 @@ def test_what_is_said_at_every_prompt_is_nobodys(sh: Session, chat: str) -> None
 def test_all_they_say_is_kept_or_counted(sh: Session) -> None:
     large = Limits(max_output=10**7)
     numbers = "".join(f"{i}\n" for i in range(1, 50_001))
-    assert sh.run("trap 'seq 50000' EXIT; set -e; false", limits=large).stdout == numbers
+    assert sh.run("trap : ERR; trap 'seq 50000' EXIT; set -e; false", limits=large).stdout == numbers
     result = sh.run("trap 'seq 50000 >&2' EXIT; set -e; false", isolated=True, limits=large)
     assert len(result.stderr_bytes) + result.stderr_omitted == len(numbers)
-    result = sh.run("trap 'seq 50000' EXIT; set -e; false", limits=Limits(max_output=100))
+    result = sh.run("trap : ERR; trap 'seq 50000' EXIT; set -e; false", limits=Limits(max_output=100))
     assert len(result.stdout_bytes) + result.stdout_omitted == len(numbers)
     kill = Limits(max_output=1000, on_overflow="kill")
-    assert sh.run("trap yes EXIT; set -e; false", limits=kill).outcome == "overflow"
+    assert sh.run("trap : ERR; trap yes EXIT; set -e; false", limits=kill).outcome == "overflow"
 
 
 def test_they_are_received_after_an_interrupt_too(sh: Session) -> None:
     sh.run("sleep 100", timeout=0.05)
-    assert sh.run("trap 'echo bye' EXIT; set -e; false").stdout == "bye\n"
+    assert sh.run("trap : ERR; trap 'echo bye' EXIT; set -e; false").stdout == "bye\n"
 
 
 def test_what_a_trap_said_while_nothing_ran_is_in_no_result(sh: Session, place: Path) -> None:

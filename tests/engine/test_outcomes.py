@@ -26,8 +26,8 @@ ENDINGS = {
     "exit": ("exit 3", 3, None),
     "exit of nothing": ("(exit 5); exit", 5, None),
     "exit in a function": ("f() { exit 4; }; f", 4, None),
-    "set -e": ("set -e; false; echo never", 1, None),
-    "set -e in the call before": ("false", 1, None),
+    "set -e with an ERR trap": ("trap : ERR; set -e; false; echo never", 1, None),
+    "set -e in the call before, with an ERR trap": ("false", 1, None),
     "exec of a program": ("exec sh -c 'echo replaced; exit 6'", 6, None),
     "exec of another bash": ("exec bash --norc -c 'exit 8'", 8, None),
     "SIGKILL": ("kill -9 $$", 137, 9),
@@ -45,7 +45,7 @@ def test_the_end_of_the_shell_is_reported(
 ) -> None:
     sh.run("X=1")
     if command == "false":
-        sh.run("set -e")
+        sh.run("trap : ERR; set -e")
     first = sh.pid
     result = sh.run(f"echo partial; echo perr >&2; {command}")
     if "-u" in command and result.outcome == "exited":
@@ -72,7 +72,11 @@ REASONS = {
     "exit": ("exit 3", BY_ITSELF.format(3)),
     "exit 0": ("exit 0", BY_ITSELF.format(0)),
     "exec": ("exec true", BY_ITSELF.format(0)),
-    "set -e": ("set -eu; false", f"{BY_ITSELF.format(1)}; `set -e` does that when a command fails"),
+    "set -e": ("trap : ERR; set -e; false", f"{BY_ITSELF.format(1)}; `set -e` does that when a command fails"),
+    "set -eu": (
+        "set -eu; : $unset_name",
+        f"{BY_ITSELF.format(1)}; with `set -e`, an unset variable or another error of bash's own does that",
+    ),
     "a signal": ("kill -9 $$", "the session's bash was killed by signal 9 (SIGKILL)"),
     "a signal without a name": ("kill -35 $$", "the session's bash was killed by signal 35"),
     "all descriptors closed": (CLOSE_ALL, f"{BY_ITSELF.format(1)}; closing the descriptors from 10 to 12 does that"),
@@ -95,7 +99,7 @@ def test_the_reason_says_how_the_shell_ended(sh: Session, command: str, reason: 
 
 
 def test_set_e_is_named_where_an_earlier_call_switched_it_on(sh: Session) -> None:
-    sh.run("set -e")
+    sh.run("trap : ERR; set -e")
     assert "`set -e`" in sh.run("false").reason
 
 

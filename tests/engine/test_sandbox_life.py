@@ -38,7 +38,7 @@ def test_the_log_shows_how_commands_ended(user: str, mine: Path) -> None:
         with sandboxed(mine) as sh:
             for command, code, number in (
                 ("exit 3", 3, None),
-                ("set -e; false", 1, None),
+                ("trap : ERR; set -e; false", 1, None),
                 ("exec true", 0, None),
                 ("kill -9 $$", 137, 9),
                 ("exit 137", 137, None),

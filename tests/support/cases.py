@@ -127,7 +127,7 @@ CASES: Final = (
     _ends("33 exit", "exit 3", 3, "exit\n"),
     _ends("34 exec true", "exec true", 0),
     _ends("34 exec bash", "exec bash", 0),
-    _ends("35 errexit", "set -e; false", 1),
+    _ends("35 errexit", "trap : ERR; set -e; false", 1),
     _case(
         "36 nounset",
         Call("set -u; echo $NOPE; echo no", "", "bash: NOPE: unbound variable\n", 1),

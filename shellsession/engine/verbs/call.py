@@ -367,7 +367,8 @@ class _Made(Generic[T]):
 class Typed(NamedTuple):
     """How a command was typed: its lines, the nonce of its mark, and the streams of its output.
 
-    ``grouped``: see ``Frame``. ``in_one``: bash reads all the lines at once, or none of them.
+    ``grouped``: see ``Frame``. ``in_one``: bash reads all the lines at once, or none of them. ``sources``: bash sources
+    the text.
     """
 
     lines: bytes = b""
@@ -375,6 +376,7 @@ class Typed(NamedTuple):
     streams: tuple[tuple[StreamName, Stream], ...] = ()
     grouped: bool = False
     in_one: bool = True
+    sources: bool = False
 
 
 class Call:

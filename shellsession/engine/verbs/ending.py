@@ -81,6 +81,7 @@ _ASKS: Final = (0.5, 1.0, 2.0, 4.0)
 # Bash's `read` reads more from a file or terminal than it returns. An interrupted `read` would pass the rest to the
 # next `read`, of whatever file. This `read` drops it. (No command relies on `$_`.)
 _FORGET: Final = b"! \\builtin read -r _ </dev/null"
+ERREXIT: Final = "`set -e` is on: a command ends where the first of its commands fails"
 OVERFLOWED: Final = "the output went over the limit"
 
 
@@ -112,10 +113,11 @@ def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
     if engine.scope:
         left = yield from scope.leave(engine, shell)
         if left.fault:
-            call.reason += "; " * bool(call.reason) + f"cwd= or env= could not be undone: {left.fault}"
+            call.reason += "; " * bool(call.reason) + f"cwd=, env= or `set -e` could not be undone: {left.fault}"
         if left.mark is None:
             return (yield from retire(engine, call, mark))
-        mark = mark._replace(cwd=left.mark.cwd)
+        mark = mark._replace(cwd=left.mark.cwd, flags=left.mark.flags)
+        engine.learn(flags=mark.flags)
     shell.settle()  # only now: if a callback raises, no output may be left for the next command
     if call.terminal:
         engine.unread = shell.keyboard.reset()
@@ -131,6 +133,8 @@ def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
         return (yield from retire(engine, call, mark))
     if mark.status and not call.reason:
         call.reason = memory_kill(engine, shell, mark.status)
+        if not call.reason and call.typed.sources and engine.known.errexit:
+            call.reason = ERREXIT
     outcome: Outcome = call.ending or "exited"
     if call.ending is None and call.overflowed:  # it ended before we could end it
         outcome, call.reason = "overflow", OVERFLOWED

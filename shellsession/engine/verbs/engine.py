@@ -339,7 +339,7 @@ class Engine(Core):
             if (traced := asks and (yield from ending.is_traced(shell))) != known.traced:
                 self.learn(traced=traced)
             if (request.cwd is None and not request.env) or (fault := (yield from self._enter(request))) is None:
-                return self.name(submit.start(self, shell, request))
+                return self.name(submit.start(self, shell, request, (yield from scope.guard(self, shell, request))))
             return fault
         call = self.last = self.name(Call(request, Typed(), self.known.left))
         call.not_run = True

@@ -74,6 +74,7 @@ class Known(NamedTuple):
             or self.named
             or self.echoes
             or self.debugging
+            or self.errexit
             or self.guard == ONCE
         )
 

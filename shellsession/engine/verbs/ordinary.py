@@ -73,7 +73,8 @@ class Ordinary:
             or shell.version < LONG_READS
         ):
             return None
-        return before if before is not None and before.fits(core, shell, mark.flags) else cls(core, shell, mark.flags)
+        flags = core.known.flags
+        return before if before is not None and before.fits(core, shell, flags) else cls(core, shell, flags)
 
     def fits(self, core: Core, shell: Shell, flags: bytes) -> bool:
         """Return whether this object is still right for the state of the shell."""

@@ -1,4 +1,6 @@
-"""The directory and the variables of one command (``cwd=`` and ``env=``): ``enter`` sets them, ``leave`` restores them.
+"""What holds for one command only: its directory and variables (``cwd=``, ``env=``), and the guard of ``set -e``.
+
+``enter`` and ``guard`` set it, ``leave`` restores what was before.
 
 Bash itself saves the variables: `declare -p` writes commands to a file that set each one again with all its attributes.
 A variable that is not in that file was unset. A temporary environment cannot do this: that of `A=1 \\builtin eval` ends
@@ -17,8 +19,8 @@ from typing import Final, NamedTuple
 from ...models import Request
 from ..bash.shell import Shell
 from ..io.threads import Steps
-from ..wire import READ_MAX, Mark, from_file, quote
-from .collect import asked
+from ..wire import ERREXIT_TRAP, LONG_READS, READ_MAX, Mark, from_file, quote, sets_errexit, sets_errtrace
+from .collect import ask, asked
 from .core import Core
 
 # Seconds for each of our lines. Only the disk can make them slow.
@@ -68,8 +70,30 @@ def enter(core: Core, shell: Shell, request: Request) -> Steps[Left]:
     return left._replace(fault="")
 
 
+def guard(core: Core, shell: Shell, request: Request) -> Steps[bool]:
+    """If ``set -e`` may be on in the text, make it end the text and not bash. Returns whether the text must be sourced.
+
+    An ERR trap of ours does it (see ``ERREXIT_TRAP``): bash runs it before it would end. Where the user has one, or a
+    trap would see ours, `set -e` ends bash.
+    """
+    known, text = core.known, request.command
+    if not (known.errexit or sets_errexit(text)) or request.isolated or known.spelling or shell.version < LONG_READS:
+        return False
+    if known.functions_trap or known.debugging or b"ERR" in text:
+        return False
+    said = yield from ask(shell, b"! \\builtin trap -p ERR >&2")
+    if said is None or b"trap -- " in said:
+        return False
+    undo = b"! \\builtin trap - ERR; "
+    if b"E" not in known.flags and not sets_errtrace(text):
+        undo += b"! \\builtin set +E; "
+    core.scope = undo + core.scope
+    yield from ask(shell, b"! \\builtin trap -- %b ERR; ! \\builtin set -E" % quote(ERREXIT_TRAP))
+    return True
+
+
 def leave(core: Core, shell: Shell) -> Steps[Left]:
-    """Restore the directory and the variables. ``fault``: what could not be restored, in bash's words."""
+    """Restore what was before. ``fault``: what could not be restored, in bash's words."""
     left = yield from _do(shell, core.scope)
     core.scope = b""
     shell.files.remove(_SAVED)

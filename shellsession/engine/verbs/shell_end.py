@@ -66,7 +66,7 @@ def shell_died(engine: Core, call: Call) -> Steps[Result]:
         take_own_output(call)
     call.note_killed(_hung_up(shell, call))
     call.reason = call.reason or engine.kill_reason or memory_kill(engine, shell, status)
-    call.reason = call.reason or _how_it_ended(engine, call.request.command, status, mark)
+    call.reason = call.reason or _how_it_ended(engine, call, status, mark)
     if call.ending is None and status is not None and status < 0:
         call.signal = -status
     code = None if status is None else 128 - status if status < 0 else status
@@ -126,8 +126,13 @@ def memory_kill(engine: Core, shell: Shell, status: int | None) -> str:
     return f"{killed}: memory limit {size_text(sandbox.memory_bytes)}"
 
 
-def _how_it_ended(engine: Core, text: bytes, status: int | None, mark: Mark | None) -> str:
+# What bash ends with at an error of its own, such as an unset variable under `set -u`.
+_ERRORS: Final = (1, 127)
+
+
+def _how_it_ended(engine: Core, call: Call, status: int | None, mark: Mark | None) -> str:
     """Return in words how the command ended its shell, with a hint if a known cause fits."""
+    text = call.request.command
     if mark is not None:
         editing = "or switched its line editing (`set +o emacs`) in a function or in an `eval`"
         return f"{CLOSED_DESCRIPTORS}, {editing}; what followed in the command may not have run"
@@ -137,7 +142,10 @@ def _how_it_ended(engine: Core, text: bytes, status: int | None, mark: Mark | No
         name = signal_name(-status)  # a real-time signal has none
         return f"the session's bash was killed by signal {-status}" + (f" ({name})" if name else "")
     hint = ""
-    if status and (engine.known.errexit or sets_errexit(text)):
+    if call.typed.sources:  # where a command fails, only the text ends (see ``scope.guard``)
+        if status in _ERRORS:
+            hint = "; with `set -e`, an unset variable or another error of bash's own does that"
+    elif status and (engine.known.errexit or sets_errexit(text)):
         hint = "; `set -e` does that when a command fails"
     elif status == 1 and closes_descriptors(text):
         hint = "; closing the descriptors from 10 to 12 does that"

@@ -58,8 +58,8 @@ _STARVED: Final = (
 )
 
 
-def start(engine: Core, shell: Shell, request: Request) -> Call:
-    """Type the command to bash, and return its call."""
+def start(engine: Core, shell: Shell, request: Request, sources: bool = False) -> Call:
+    """Type the command to bash, and return its call. ``sources``: bash is to source its text."""
     terminal = request.stdin is TTY
     older: Mapping[int, int] = {}
     if engine.known.had_children and shell.family.has_children():
@@ -72,7 +72,7 @@ def start(engine: Core, shell: Shell, request: Request) -> Call:
         shell.control.send(_TO_FOREGROUND)
     try:
         modes = shell.keyboard.cook(request.echo) if terminal else shell.terminal.modes
-        typed = _prepare(engine, shell, request)
+        typed = _prepare(engine, shell, request, sources)
         call = engine.last = Call(request, typed, older, modes, spills_of(request.limits), shell.prompt)
         _send(shell, typed)
     except BaseException:
@@ -100,7 +100,7 @@ def _send(shell: Shell, typed: Typed) -> None:
     shell.control.send(typed.lines)
 
 
-def _prepare(engine: Core, shell: Shell, request: Request) -> Typed:
+def _prepare(engine: Core, shell: Shell, request: Request, sources: bool) -> Typed:
     """Make the files and streams that bash opens for the command, and return how to type it."""
     terminal, nonce = request.stdin is TTY, fresh_nonce()
     for stream in shell.streams.misplaced():
@@ -111,8 +111,8 @@ def _prepare(engine: Core, shell: Shell, request: Request) -> Typed:
     err = None if request.merge_stderr else shell.streams.get("err")
     if out.is_terminal and not terminal:
         out.restore_modes()
-    made = frame(engine, shell, request, nonce, out, err)
-    for argument, status in _arguments(engine, shell, request):
+    made = frame(engine, shell, request, nonce, out, err)._replace(is_file=sources)
+    for argument, status in _arguments(engine, shell, request, sources):
         lines = made.lines(argument, status)
         if len(lines) <= READ_MAX:
             break
@@ -121,7 +121,7 @@ def _prepare(engine: Core, shell: Shell, request: Request) -> Typed:
         streams += (("stderr", err),)
     if not terminal and engine.terminal_job is None:
         streams += (("stdout", shell.terminal),)  # what is written to /dev/tty
-    return Typed(lines, nonce, streams, made.grouped, len(lines) <= shell.control.read_size)
+    return Typed(lines, nonce, streams, made.grouped, len(lines) <= shell.control.read_size, sources)
 
 
 def frame(engine: Core, shell: Shell, request: Request, nonce: bytes, out: Stream, err: Stream | None) -> Frame:
@@ -152,13 +152,13 @@ def _reserved(engine: Core, shell: Shell, request: Request, grouped: bool) -> Se
     return sorted(named - activity.descriptors(shell.pid)) if named else ()
 
 
-def _arguments(engine: Core, shell: Shell, request: Request) -> Iterator[tuple[bytes, int]]:
+def _arguments(engine: Core, shell: Shell, request: Request, sources: bool) -> Iterator[tuple[bytes, int]]:
     """Yield arguments for the text, each with the status to set before it: the best first, the shortest last."""
     text, known = request.command, engine.known
     status, spelling = known.status, known.spelling
     if b"\\" in text:
         text = _end_last_line(text)
-    if spelling == SOURCE:
+    if spelling == SOURCE or sources:
         yield quote(shell.files.write("text", text)), status
         return
     if switches_editing(text):
@@ -217,7 +217,7 @@ def must_retype(engine: Core, call: Call) -> Steps[bool]:
     shell.read_own_stdout()  # the guard's `declare` named the function
     call.own_output.take()
     call.retyped += 1
-    typed = _prepare(engine, shell, call.request)
+    typed = _prepare(engine, shell, call.request, call.typed.sources and not engine.known.spelling)
     call.typed_as(typed)
     _send(shell, typed)
     return True

@@ -1,0 +1,100 @@
+"""``set -e`` ends the text at its first failing command, as ``bash -e`` ends a script, and the shell lives."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from bashes import VERSION
+from errexit_scripts import SCRIPTS
+from system import PATIENCE, wait_until
+
+from shellsession import TTY, Session
+
+pytestmark = [
+    pytest.mark.usefixtures("company"),
+    pytest.mark.skipif(VERSION < (5, 1), reason="before 5.1 `set -e` ends the shell"),
+]
+
+
+@pytest.mark.parametrize("options", ["set -e", "set -euo pipefail"])
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_text_under_set_e_prints_and_returns_what_a_script_does(
+    script: str, options: str, sh: Session, tmp_path: Path
+) -> None:
+    text = f"{options}\n{script}"
+    (tmp_path / "script").write_text(f"{text}\n")
+    bash = subprocess.run(
+        ["bash", "script"], cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    result = sh.run(text, tty=False)
+    assert (result.stdout, result.exit_code) == (bash.stdout, bash.returncode)
+    assert (result.outcome, result.state_kept) == ("exited", True)
+
+
+def test_the_state_of_a_shell_outlives_a_command_that_fails_under_set_e(sh: Session) -> None:
+    sh.run("cd /usr; A=1; f() { false; echo never; }")
+    result = sh.run("set -euo pipefail\nB=2\nls /nope\necho never")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "`set -e` is on" in result.reason
+    assert sh.run("echo $A $B $PWD").stdout == "1 2 /usr\n"
+    assert sh.run("f; echo never").stdout == ""  # it is on for the next text, too
+    assert sh.run("set +e; f; echo on").stdout == "never\non\n"
+
+
+@pytest.mark.parametrize("text", ["set -e; false", "set -Ee; false", "set -e; true", "set -e; set +e", "echo errexit"])
+def test_nothing_of_ours_is_left_behind_a_text_under_set_e(sh: Session, text: str) -> None:
+    sh.run(text)
+    sh.run("set +e")
+    assert sh.run("trap; echo $-").stdout.strip("\n") == sh.run("echo $-").stdout.strip("\n")
+    assert ("E" in sh.run("echo $-").stdout) == ("E" in text)
+
+
+def test_an_err_trap_of_the_user_is_left_alone_and_set_e_ends_the_shell(sh: Session) -> None:
+    sh.run("source /dev/stdin <<<'trap \"echo mine\" ERR'")
+    result = sh.run("set -e; false")
+    assert (result.outcome, result.stdout) == ("shell_exited", "mine\n")
+    assert "`set -e` does that" in result.reason
+
+
+@pytest.mark.parametrize("more", [{}, {"tty": False}, {"stdin": "word\n"}, {"cwd": "/"}, {"env": {"Q": "1"}}])
+def test_set_e_keeps_the_shell_with_every_option(sh: Session, more: dict[str, str]) -> None:
+    pid = sh.open().pid
+    result = sh.run("set -e; read x || :; echo $x$Q; false; echo never", **more)  # type: ignore[arg-type]
+    assert (result.outcome, result.exit_code) == ("exited", 1)
+    assert result.stdout == ("word\n" if "stdin" in more else "1\n" if "env" in more else "\n")
+    assert sh.run("set +e").ok
+    assert sh.run("trap; echo on").stdout == "on\n"
+    assert sh.pid == pid
+
+
+def test_a_command_under_set_e_keeps_the_status_of_the_one_before(sh: Session) -> None:
+    sh.run("set -e; (exit 7) || echo caught")
+    sh.run("(exit 7)")
+    assert sh.run("echo $?; :").stdout == "7\n"
+
+
+def test_a_command_under_set_e_is_ended_handed_back_and_answered(sh: Session) -> None:
+    assert sh.run("set -e; sleep 1000; echo never", timeout=0.2).outcome == "timed_out"
+    came = sh.run("read x; echo got $x; false; echo never", stdin=TTY, timeout=0.2, on_timeout="yield")
+    assert came.outcome in ("input", "running")
+    ended = sh.send("word\n", timeout=PATIENCE)
+    assert (ended.outcome, ended.exit_code) == ("exited", 1)
+    assert "got word" in came.stdout + ended.stdout
+    assert sh.run("set +e").ok
+    assert sh.run("trap; echo on").stdout == "on\n"
+
+
+def test_a_job_that_fails_under_set_e_ends_nothing(sh: Session) -> None:
+    sh.run("set -e; false & wait $! || echo failed")
+    sh.run("(exit 3) &")
+    wait_until(lambda: not any(job.running for job in sh.jobs()), "its end")
+    assert sh.run("echo on").stdout == "on\n"
+
+
+def test_startup_commands_under_set_e_fail_as_they_did(new_session: Callable[..., Session]) -> None:
+    session = new_session(startup=["set -e"])
+    assert session.run("false; echo never").stdout == ""
+    assert session.run("echo on").stdout == "on\n"
