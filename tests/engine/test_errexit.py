@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from bashes import VERSION
+from conftest import emptied
 from errexit_scripts import SCRIPTS
+from hypothesis import assume, given
+from reference import ENVIRONMENT
 from system import PATIENCE, wait_until
+from writing import some_texts, texts
 
 from shellsession import TTY, Session
 
@@ -18,20 +24,45 @@ pytestmark = [
     pytest.mark.skipif(VERSION < (5, 1), reason="before 5.1 `set -e` ends the shell"),
 ]
 
+# A sourced text may `return`, and has traps of its own to see.
+UNLIKE_A_SCRIPT = re.compile(rb"trap|return|set -[TE]")
+
+
+def of_a_script(text: bytes, place: Path) -> tuple[bytes, int]:
+    """Return what a script with this text prints to stdout, and its status. Its messages begin as at a prompt."""
+    (script := place.parent / "script").write_bytes(text + b"\n")
+    with open(os.devnull) as empty:
+        done = subprocess.run(
+            ["bash", script],
+            cwd=place,
+            env=ENVIRONMENT,
+            stdin=empty,
+            capture_output=True,
+            check=False,
+            timeout=PATIENCE,
+        )
+    return re.sub(rb"\S*/script: line \d+: ", b"bash: ", done.stdout), done.returncode
+
 
 @pytest.mark.parametrize("options", ["set -e", "set -euo pipefail"])
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_text_under_set_e_prints_and_returns_what_a_script_does(
-    script: str, options: str, sh: Session, tmp_path: Path
+    script: str, options: str, new_session: Callable[..., Session], tmp_path: Path
 ) -> None:
-    text = f"{options}\n{script}"
-    (tmp_path / "script").write_text(f"{text}\n")
-    bash = subprocess.run(
-        ["bash", "script"], cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
-    result = sh.run(text, tty=False)
-    assert (result.stdout, result.exit_code) == (bash.stdout, bash.returncode)
+    text = f"{options}\n{script}".encode()
+    result = new_session(env=ENVIRONMENT, agent_env=False, tty=False).run(text)
+    assert (result.stdout_bytes, result.exit_code) == of_a_script(text, tmp_path)
     assert (result.outcome, result.state_kept) == ("exited", True)
+
+
+@some_texts
+@given(text=texts())
+def test_a_generated_text_under_set_e_prints_and_returns_what_a_script_does(text: bytes, place: Path) -> None:
+    assume(not UNLIKE_A_SCRIPT.search(text))
+    text = b"set -e\n" + text
+    with Session(cwd=emptied(place), env=ENVIRONMENT, agent_env=False, tty=False, timeout=PATIENCE) as sh:
+        result = sh.run(text)
+    assert (result.stdout_bytes, result.exit_code) == of_a_script(text, emptied(place))
 
 
 def test_the_state_of_a_shell_outlives_a_command_that_fails_under_set_e(sh: Session) -> None:

@@ -25,6 +25,16 @@ i=0; while test $i -lt 3; do i=$((i+1)); [ $i = 2 ] && break; done; echo $i
 (false; echo never); echo never
 (exit 3); echo never
 (false) || echo caught
+eval false | cat; echo on
+eval nosuch_x | cat
+eval 'false; echo never' | cat; echo on
+echo a | eval 'cat; false; echo never'; echo never
+f() { false; echo never; }; f | cat; echo on
+. /dev/stdin <<<false | cat; echo on
+{ false; echo never; } | cat; echo on
+eval false & wait $!; echo never
+cat <(eval false; echo never); echo on
+x=$(eval false; echo y); echo $x
 echo a | false | cat; echo on
 set -o pipefail; false | cat; echo never
 set +e; false; echo on; set -e; false; echo never

@@ -159,6 +159,7 @@ DIFFERENT_SCRIPTS: Final[dict[str, str]] = {
     "statuses: hup and quit": _SILENT_DEATH,
     "statuses: subshell killed": _SILENT_DEATH,
     # Other reasons.
+    "options: set e trap exit": "the shell lives, so its EXIT trap does not run",
     "traps: the command that an exit trap is told of": "bash gives it the `eval` that the text ran in",
     "calls: extdebug skips": "a DEBUG trap that may refuse commands may refuse ours: the shell is ended, and says so",
     "syntax_errors: escaped newline at the end": "Enter ends a typed line with a newline; our text ends where it ends",

@@ -77,7 +77,7 @@ def _simple(words: Text, functions: bool, traced: bool) -> Text:
         st.sampled_from(["set -f", "set -o pipefail", "shopt -s nullglob", "IFS=,", "unset IFS"]),
         st.sampled_from(["trap 'echo E$?' ERR", "trap - ERR", "set -E"]),
         st.sampled_from(["trap 'echo D' DEBUG", "trap - DEBUG", "set -T"]),
-        st.sampled_from(["set -e", "set +e", "break", "return 4", "exit 5"]),
+        st.sampled_from(["break", "return 4", "exit 5"]),
     ]
     if traced:
         plain.append(st.sampled_from(["set -x", "set +x", "set -v", "set +v"]))
@@ -132,8 +132,6 @@ def texts() -> st.SearchStrategy[bytes]:
 
 # Each line is a call of its own: states of a session, and commands that leave a status or make bash abandon a line.
 _STATES = r"""
-set -e
-set +e
 set -u
 set -x
 set +x

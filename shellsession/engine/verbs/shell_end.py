@@ -70,6 +70,8 @@ def shell_died(engine: Core, call: Call) -> Steps[Result]:
     if call.ending is None and status is not None and status < 0:
         call.signal = -status
     code = None if status is None else 128 - status if status < 0 else status
+    if mark is not None and mark.status:  # 0 would hide that the text may have been cut short
+        code = mark.status
     came = result(call, call.ending or "shell_exited", code, shell.first_cwd, state_kept=False)
     discard(engine, shell, call.delivery)
     return came
