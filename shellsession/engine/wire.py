@@ -255,8 +255,8 @@ _EXEC: Final = re.compile(rb"exec\b(?:[<>]&|&>|\\\n|[^\n;&|])*+")  # with its ar
 _NAMED: Final = re.compile(rb"(?<![\w$])1\d(?=[<>])")
 _ERREXIT: Final = re.compile(rb"\bset[ \t]+-\w*e|\berrexit\b")
 _ERRTRACE: Final = re.compile(rb"\bset[ \t]+-\w*E|\berrtrace\b")
-# With `set -e`, end the sourced text at its first failing command, through all functions, before bash ends itself. Not in
-# a child: that ends by itself, and in `eval false | cat` a `return` would lead it out of the text and into our words.
+# With `set -e`, end the sourced text at its first failing command, through all functions, before bash ends itself. Not
+# in a child: that ends by itself, and in `eval false | cat` a `return` would lead it out of the text, into our words.
 ERREXIT_TRAP: Final = b"case $-:${BASHPID-}:${#BASH_SOURCE[@]} in *e*:$$:[1-9]*) \\builtin return;; esac"
 _NAMES_BUILTINS: Final = re.compile(
     rb"\b(?:builtin|enable)\b|\b(?:declare|eval)[ \t]*\(|\bfunction[ \t]+(?:declare|eval)\b"

@@ -128,7 +128,7 @@ def memory_kill(engine: Core, shell: Shell, status: int | None) -> str:
     return f"{killed}: memory limit {size_text(sandbox.memory_bytes)}"
 
 
-# What bash ends with at an error of its own, such as an unset variable under `set -u`.
+# What bash ends with where it fails itself, as at an unset variable under `set -u`.
 _ERRORS: Final = (1, 127)
 
 
@@ -146,7 +146,7 @@ def _how_it_ended(engine: Core, call: Call, status: int | None, mark: Mark | Non
     hint = ""
     if call.typed.sources:  # where a command fails, only the text ends (see ``scope.guard``)
         if status in _ERRORS:
-            hint = "; with `set -e`, an unset variable or another error of bash's own does that"
+            hint = "; with `set -e`, an unset variable, or another error in bash itself, does that"
     elif status and (engine.known.errexit or sets_errexit(text)):
         hint = "; `set -e` does that when a command fails"
     elif status == 1 and closes_descriptors(text):
