@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, Final, Generic, Literal, Self, TypeVar, Unpack
 
 from ..agents import AgentInfo
@@ -130,8 +131,8 @@ class _AgentTransport(Pool):
 class _Cluster:
     """A driver's view of the directory and the nodes. All calls block."""
 
-    def __init__(self, directory: Any, driver: str, lease: float, patience: float) -> None:
-        self.directory, self._driver, self._patience = directory, driver, patience
+    def __init__(self, directory: Any, driver: str, named: dict[str, Any], lease: float, patience: float) -> None:
+        self.directory, self._driver, self._named, self._patience = directory, driver, named, patience
         self._limit = lease + _RESTART
         self._placed = set[str]()  # the agents to which this driver gave their places
         self._nodes: dict[str, NodeTransport] = {}
@@ -165,7 +166,7 @@ class _Cluster:
     def place(self, agents: Sequence[str]) -> list[NodeTransport]:
         with self._lock:
             lost = [node.name for node in self._nodes.values() if node.is_lost]
-        places = self.ask(self.directory.place.remote(self._driver, list(agents), lost))
+        places = self.ask(self.directory.place.remote(self._driver, self._named, list(agents), lost))
         with self._lock:
             self._placed.update(agent for agent, (*_, is_new) in zip(agents, places, strict=True) if is_new)
         return [self._known(*place) for *place, _ in places]
@@ -254,7 +255,8 @@ class _RayAgents(Generic[S]):
         placed anew after that. ``patience``: seconds to wait for an answer from a node that has been silent for
         5 s. After a second failed attempt, its running commands raise OutcomeUnknown.
 
-        The options about the cluster, except ``patience``, are those of the first driver. Raises InvalidRequest.
+        The options about the cluster, except ``patience``, are those of the first driver. If another one names a value
+        that is neither the first driver's nor the default, its first verb raises AlreadyOpen. Raises InvalidRequest.
         """
         own = ("max_sessions", "idle_ttl", "per_node", "resources", "lifetime", "name", "lease", "patience")
         refuse_unknown(type(self).__name__, session_options, (*own, *SessionOptions.__annotations__))
@@ -281,7 +283,10 @@ class _RayAgents(Generic[S]):
         self._rules: dict[str, Rules] = {}  # of agents that were not closed
         self._lasts = lifetime == "detached"
         name = f"shellsession-{secrets.token_hex(8)}" if name is None else name
-        serve = ["--max-sessions", str(per_node), "--idle-ttl", str(idle_ttl or 0)]
+        options: dict[str, Any] = {"max_sessions": max_sessions, "idle_ttl": idle_ttl, "per_node": per_node}
+        options |= {"resources": resources, "lifetime": lifetime, "lease": lease}
+        defaults = signature(_RayAgents.__init__).parameters
+        named = {option: value for option, value in options.items() if value != defaults[option].default}
         actor = ray.remote(Directory).options(
             name=name,
             namespace=NAMESPACE,
@@ -296,8 +301,8 @@ class _RayAgents(Generic[S]):
             scheduling_strategy="DEFAULT",  # not the driver's placement group
         )
         driver = secrets.token_hex(8)
-        directory = actor.remote(name, driver, max_sessions, per_node, resources or {}, lease, serve)
-        self._cluster = _Cluster(directory, driver, lease, patience)
+        directory = actor.remote(name, driver, options)
+        self._cluster = _Cluster(directory, driver, named, lease, patience)
         self._sessions: dict[str, S] = {}
         self._lock = threading.Lock()
         self._closed = False

@@ -17,7 +17,7 @@ import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from ..errors import DaemonUnavailable, TooManySessions
+from ..errors import AlreadyOpen, DaemonUnavailable, TooManySessions
 from .relay import Relay
 
 NAMESPACE: Final = "shellsession"
@@ -45,21 +45,18 @@ class _Node:
 class Directory:
     """Places agents on the nodes that have ``resources``, at most ``per_node`` on each.
 
+    ``options``: those about the cluster, as the first driver has them.
+
     An agent of a lost node is placed anew when the lease of its daemon is surely over: so it never has two shells.
     """
 
-    def __init__(
-        self,
-        name: str,
-        driver: str,
-        max_sessions: int,
-        per_node: int,
-        resources: dict[str, float],
-        lease: float,
-        serve: list[str],
-    ) -> None:
-        self._name, self._driver, self._max_sessions, self._per_node = name, driver, max_sessions, per_node
-        self._resources, self._lease, self._serve = resources, lease, serve
+    def __init__(self, name: str, driver: str, options: dict[str, Any]) -> None:
+        self._name, self._driver, self._options = name, driver, options
+        self._max_sessions: int = options["max_sessions"]
+        self._per_node: int = options["per_node"]
+        self._resources: dict[str, float] = options["resources"] or {}
+        self._lease: float = options["lease"]
+        self._serve = ["--max-sessions", str(self._per_node), "--idle-ttl", str(options["idle_ttl"] or 0)]
         self._nodes: dict[str, _Node] = {}
         self._by: dict[str, str] = {}  # the driver that placed each agent, unless an earlier directory placed it
         self._asked: dict[str, str] = {}  # the process of each node's relay that has asked for the lease
@@ -75,7 +72,7 @@ class Directory:
         # The nodes that may have agents of an earlier directory; None until Ray has named them.
         self._earlier: set[str] | None = None if restarted else set()
         # Agents that no node knows may be on one that was lost before: they wait as long as its lease.
-        self._unknown_until = time.monotonic() + lease if restarted else 0.0
+        self._unknown_until = time.monotonic() + self._lease if restarted else 0.0
 
     async def hold(self, name: str, process: str) -> bool:
         """Answer a relay that asks for its lease, after a third of that. False: the node is not wanted any more.
@@ -95,12 +92,19 @@ class Directory:
         return not self._closing.is_set()
 
     async def place(
-        self, driver: str, agents: Sequence[str], lost: Sequence[str] = ()
+        self, driver: str, named: dict[str, Any], agents: Sequence[str], lost: Sequence[str] = ()
     ) -> list[tuple[str, str, Any, bool]] | Exception:
         """The node, its address and its relay for each agent, and whether the place is new; or the error to raise.
 
-        ``lost``: nodes of which the driver knows that Ray has given them up. They are looked at again.
+        ``named``: the options that the driver names. ``lost``: nodes of which the driver knows that Ray has given them
+        up. They are looked at again.
         """
+        for option, value in named.items():
+            if value != (first := self._options[option]):
+                return AlreadyOpen(
+                    f"the first driver made the agents of {self._name!r} with {option}={first!r}, not {value!r:.100}:"
+                    f" leave out {option}=, or close these agents first"
+                )
         if not self._nodes.keys().isdisjoint(lost):
             self._looked = float("-inf")
         try:

@@ -51,7 +51,8 @@ def make(nodes: dict[str, Relay], monkeypatch: pytest.MonkeyPatch) -> Make:
         context = SimpleNamespace(was_current_actor_reconstructed=restarted)
         monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
         monkeypatch.setattr("shellsession.cluster.directory._FRESH", 0.0)
-        directory = Directory("d", "first", 100, 100, {}, lease, [])
+        options = {"max_sessions": 100, "per_node": 100, "idle_ttl": None, "resources": None, "lease": lease}
+        directory = Directory("d", "first", options)
         monkeypatch.setattr(directory, "_relay", nodes.__getitem__)
         return directory
 
@@ -60,7 +61,7 @@ def make(nodes: dict[str, Relay], monkeypatch: pytest.MonkeyPatch) -> Make:
 
 def place(directory: Directory, agent: str) -> Any:
     async def placed() -> Any:
-        found: Any = await directory.place("first", [agent])
+        found: Any = await directory.place("first", {}, [agent])
         return found[0][0]
 
     return placed()

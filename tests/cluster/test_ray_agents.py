@@ -365,6 +365,23 @@ def test_agent_that_a_third_driver_made_anew_outlives_the_second(cluster: Any, p
         assert third.run("a", "echo $X").stdout == "third\n"
 
 
+def test_options_of_the_first_driver_are_not_ignored_by_another(cluster: Any, place: Path) -> None:
+    others: list[dict[str, Any]] = [{"max_sessions": 8}, {"idle_ttl": None}, {"per_node": 8}, {"lease": 2 * LEASE}]
+    others += {"resources": {"CPU": 1}}, {"lifetime": "detached"}
+
+    async def refused(other: dict[str, Any]) -> None:
+        with pytest.raises(AlreadyOpen, match=f"not {next(iter(other.values()))!r}: leave out {next(iter(other))}="):
+            await AsyncRayAgents(name="options", **other).run("a", "touch never")
+
+    with RayAgents(name="options", cwd=str(place), lease=LEASE, per_node=7) as first:
+        first.run("a", "X=kept")
+        for other in others:
+            asyncio.run(refused(other))
+        for same in ({}, {"patience": 5, "per_node": 7, "lease": LEASE}):
+            with RayAgents(name="options", **same) as second:  # type: ignore[arg-type]
+                assert second.run("a", "echo $X; ls").stdout == "kept\n"
+
+
 def test_agent_whose_end_the_directory_has_not_confirmed_stays_its_drivers(
     agents: RayAgents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
