@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from .errors import InvalidRequest
 from .patterns import compiled
-from .text import MAX_CHARS, call_for, clean, decoded, edited, fitted, grouped, text_of, unfinished
+from .text import MAX_CHARS, call_for, clean, decoded, edited, fitted, grouped, text_of, unfinished, unfinished_escape
 
 Range = tuple[int, int | None]
 # The most bytes that are requested at a time.
@@ -145,7 +145,7 @@ def _range(name: str, value: object, least: int) -> Range | None:
     raise InvalidRequest(f"{name} is (first, last), from {least} on, with None for the end; not {value!r:.100}")
 
 
-# Bytes of an unfinished line that ``since`` and ``tail`` keep back at most, where secrets are masked.
+# Bytes that ``since`` and ``tail`` keep back at most: of an escape sequence, or of a line where secrets are masked.
 _WITHHELD_MAX: Final = 4096
 
 
@@ -243,7 +243,7 @@ def newest(query: Query, piece: Piece) -> str:
     """
     data, end = piece.data, piece.size
     if piece.grows:
-        rest = len(unfinished(data))
+        rest = len(unfinished_escape(data, _WITHHELD_MAX) or unfinished(data))
         if query.mask is not None:  # the last line may be the beginning of a secret
             rest = min(max(rest, len(data) - data.rfind(b"\n") - 1), max(rest, _WITHHELD_MAX))
         data, end = data[: len(data) - rest], end - rest

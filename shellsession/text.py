@@ -47,6 +47,7 @@ _ESCAPE: Final = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[ -/]*[0-~])?"
     r"|[\x00-\x07\x0b\x0c\x0e-\x1a\x1f\x7f]"
 )
+_BEGUN: Final = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b\n]*|[ -/]*)\Z")  # the same, without their ends
 _MOVES: Final = re.compile("(\b+|[\r\x1c\x1d\x1e])")
 
 LOST: Final = "its state is lost, the next command starts in a fresh one"
@@ -73,6 +74,12 @@ def unfinished(data: bytes) -> bytes:
         if not 0x80 <= byte < 0xC0:  # others begin none, and none will ever come of them
             break
     return b""
+
+
+def unfinished_escape(data: bytes, most: int) -> bytes:
+    """The escape sequence at the end of ``data`` that may go on, of at most ``most`` bytes."""
+    begin = data.rfind(b"\x1b", max(0, len(data) - most))
+    return data[begin:] if begin >= 0 and _BEGUN.match(data, begin) else b""
 
 
 def decoded(data: bytes, omitted: int = 0, cut: int = 0, marked: bool = False) -> str:
