@@ -1,9 +1,9 @@
-"""What outlives a process: the records of one daemon's agents, in a private SQLite database.
+"""What outlives a process: records and snapshots of one daemon's agents, in a private SQLite database.
 
 A record says where an agent's bash was, and what ran in it, so that a session after the end of the daemon starts there
-and can say what is lost. ``close``, ``kill`` and ``restart`` delete it; the end of the daemon, an idle hour and a
-reboot do not. A change is with the kernel when ``put`` returns, so the end of the process loses none. The disk has it
-later, at the next checkpoint, which another thread makes.
+and can say what is lost. A snapshot is the state of that bash, as bytes. ``close``, ``kill`` and ``restart`` delete
+both; the end of the daemon, an idle hour and a reboot do not. A change is with the kernel when ``put`` returns, so the
+end of the process loses none. The disk has it later, at the next checkpoint, which another thread makes.
 
 Each daemon has its own database, named after its machine and its socket, and keeps it locked. The database is opened
 only below a directory that nobody else can change. Where it cannot be had or written, records last as long as the
@@ -29,23 +29,26 @@ if TYPE_CHECKING:
     import sqlite3
 
 # The version of the tables, in SQLite's ``user_version``. A newer database is left as it is.
-_VERSION: Final = 1
-_TABLES: Final = """
-    CREATE TABLE IF NOT EXISTS agents (
-        agent BLOB PRIMARY KEY, cwd BLOB NOT NULL, running TEXT NOT NULL, expired INTEGER NOT NULL, rules TEXT NOT NULL,
-        at REAL NOT NULL
-    ) WITHOUT ROWID
-"""
+_VERSION: Final = 2
+_TABLES: Final = (
+    "CREATE TABLE IF NOT EXISTS agents (agent BLOB PRIMARY KEY, cwd BLOB NOT NULL, running TEXT NOT NULL,"
+    " expired INTEGER NOT NULL, rules TEXT NOT NULL, at REAL NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS snapshots (agent BLOB PRIMARY KEY, data BLOB NOT NULL)",
+)
 _READ: Final = "SELECT agent, cwd, running, expired, rules FROM agents WHERE at >= ? ORDER BY at DESC LIMIT ?"
-_DELETE: Final = "DELETE FROM agents WHERE agent = ?"
+_DELETE: Final = ("DELETE FROM agents WHERE agent = ?", "DELETE FROM snapshots WHERE agent = ?")
+_PUT_SNAPSHOT: Final = "INSERT OR REPLACE INTO snapshots VALUES (?, ?)"
 _PUT: Final = "INSERT OR REPLACE INTO agents VALUES (?, ?, ?, ?, ?, ?)"
 # How many agents of one daemon are remembered, and for how many seconds after their last change.
 _RECORDS_MAX: Final = 10_000
 _LIFETIME: Final = 90 * 86400.0
 # Seconds to wait for another process that has the database open.
 _PATIENCE: Final = 1.0
-# After this many writes the log (WAL) is copied into the database, and that is synced.
+# After this many writes, or pages of snapshots, the log (WAL) is copied into the database, and that is synced.
 _CHECKPOINT_EVERY: Final = 200
+_PAGE: Final = 4096
+# No larger snapshot is kept.
+_SNAPSHOT_MAX: Final = 16 << 20
 
 
 class StoredAgent(NamedTuple):
@@ -111,6 +114,23 @@ class Store:
         self._write()
         return True
 
+    def put_snapshot(self, agent: str, data: bytes) -> bool:
+        """Keep the snapshot of an agent that has a record, in place of the last one. True if it was written."""
+        if agent not in self._records or len(data) > _SNAPSHOT_MAX:
+            return False
+        self._write((agent, data))
+        return not self._fault and self._database is not None
+
+    def snapshot(self, agent: str) -> bytes | None:
+        """The snapshot of the agent, if it has one that can be read."""
+        import sqlite3
+
+        with suppress(sqlite3.Error):
+            if self._database is not None:
+                row = self._database.execute("SELECT data FROM snapshots WHERE agent = ?", (_bytes(agent),)).fetchone()
+                return None if row is None else bytes(row[0])
+        return None
+
     def agents(self) -> Mapping[str, StoredAgent]:
         """All records, by agent."""
         return dict(self._records)
@@ -133,8 +153,8 @@ class Store:
             os.close(self._lock)
             self._lock = -1
 
-    def _write(self) -> None:
-        """Write what has changed. After a fault, the next change tries again."""
+    def _write(self, snapshot: tuple[str, bytes] | None = None) -> None:
+        """Write what has changed, and a snapshot. After a fault, the next change of a record tries again."""
         if not self._is_ours:
             return
         import sqlite3
@@ -147,16 +167,21 @@ class Store:
             assert self._database is not None
             with self._database as database:
                 changed = [(agent, self._records.get(agent)) for agent in self._changed]
-                database.executemany(_DELETE, [(_bytes(agent),) for agent, one in changed if one is None])
+                gone = [(_bytes(agent),) for agent, one in changed if one is None]
+                for delete in _DELETE:
+                    database.executemany(delete, gone)
                 rows = ((_bytes(agent), *_row(one)) for agent, one in changed if one is not None)
                 database.executemany(_PUT, rows)
+                if snapshot is not None:
+                    database.execute(_PUT_SNAPSHOT, (_bytes(snapshot[0]), snapshot[1]))
         except (OSError, sqlite3.Error) as error:  # a full disk, for example
             self._fault = self._told(f"the last records could not be written: {error}")
             return
         self._changed.clear()
         self._fault = ""
-        self._writes += 1
-        if self._writes % _CHECKPOINT_EVERY == 0:
+        self._writes += 1 if snapshot is None else 1 + len(snapshot[1]) // _PAGE
+        if self._writes >= _CHECKPOINT_EVERY:
+            self._writes = 0
             threading.Thread(target=_checkpoint, args=(self.path,), name="shellsession-store", daemon=True).start()
 
     def _is_in_place(self) -> bool:
@@ -209,9 +234,11 @@ class Store:
             database.execute("PRAGMA synchronous = NORMAL")
             database.execute("PRAGMA wal_autocheckpoint = 0")
             with database:
-                database.execute(_TABLES)
+                for table in _TABLES:
+                    database.execute(table)
                 database.execute(f"PRAGMA user_version = {_VERSION}")
                 database.execute("DELETE FROM agents WHERE at < ?", (time.time() - _LIFETIME,))
+                database.execute("DELETE FROM snapshots WHERE agent NOT IN (SELECT agent FROM agents)")
             database.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # after a killed process
             self._is_ours = True
         except BaseException:

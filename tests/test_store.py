@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
+from system import wait_until
 
 from shellsession import store
 from shellsession.store import Store, StoredAgent, path_for
@@ -208,3 +209,47 @@ def test_each_daemon_of_a_user_has_its_own_database(monkeypatch: pytest.MonkeyPa
     with monkeypatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", "/elsewhere")
         assert path_for("/run/1").startswith("/elsewhere/shellsession/state-")
+
+
+def test_snapshot_of_an_agent_outlives_the_process_and_ends_with_its_record(tmp_path: Path) -> None:
+    path = str(tmp_path / "state.db")
+    ours = Store(path)
+    for agent in "ab":
+        ours.put(agent, StoredAgent("/"))
+        assert ours.put_snapshot(agent, b"first")
+        assert ours.put_snapshot(agent, agent.encode() * 100_000)
+    assert not ours.put_snapshot("nobody", b"x")  # it has no record that would delete it
+    ours.forget("b")
+    ours.close()
+    again = Store(path)
+    assert [again.snapshot(agent) for agent in ("a", "b", "nobody")] == [b"a" * 100_000, None, None]
+    again.put("b", StoredAgent("/"))
+    assert again.snapshot("b") is None
+    again.close()
+
+
+def test_snapshot_goes_with_a_record_that_has_no_more_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "_RECORDS_MAX", 1)
+    ours = Store(str(tmp_path / "state.db"))
+    ours.put("a", StoredAgent("/"))
+    ours.put_snapshot("a", b"x")
+    ours.put("b", StoredAgent("/"))
+    ours.put("a", StoredAgent("/"))
+    assert ours.snapshot("a") is None
+    ours.close()
+
+
+def test_snapshots_are_not_kept_without_a_database(tmp_path: Path) -> None:
+    memory = Store()
+    memory.put("a", StoredAgent("/"))
+    assert not memory.put_snapshot("a", b"x")
+    assert memory.snapshot("a") is None
+
+
+def test_log_of_large_snapshots_is_copied_into_the_database(tmp_path: Path) -> None:
+    ours = Store(str(tmp_path / "state.db"))
+    ours.put("a", StoredAgent("/"))
+    for _ in range(60):
+        assert ours.put_snapshot("a", os.urandom(1 << 18))
+    wait_until(lambda: ours.put_snapshot("a", b"small") and os.stat(f"{tmp_path}/state.db-wal").st_size < 9 << 20, "it")
+    ours.close()
