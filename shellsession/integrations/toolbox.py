@@ -34,6 +34,7 @@ from ..daemon.protocol.messages import from_part
 from ..engine.io.jobs import wait_for
 from ..engine.io.loop import to_its_end
 from ..engine.verbs.delivery import joined
+from ..engine.wire import is_blank
 from ..errors import (
     IS_CLOSED,
     LATE,
@@ -352,6 +353,18 @@ class _Habits(Input):
     workdir: str | None = None
 
 
+_TO_BACKGROUND: Final = "\n\n} &"  # the last line of the command may end in a backslash
+_HAS_ENDED: Final = "it has ended already: `wait $!` returns its exit status"
+
+
+async def _started(first: Awaitable[Result]) -> Result:
+    """The first result of a command in the background, which says so if no job is left of it."""
+    result = await first
+    if not result.ok or result.background:
+        return result
+    return replace(result, reason="; ".join(filter(None, (result.reason, _HAS_ENDED))))
+
+
 class ToolOptions(TypedDict, total=False):
     """The options of the tools of each SDK; ``Toolbox`` explains them."""
 
@@ -434,8 +447,8 @@ class Toolbox:
                 habits = _Habits.read({name: call[name] for name in _Habits.model_fields if name in call})
                 call = {name: value for name, value in call.items() if name not in _Habits.model_fields}
             arguments = dict(vars(_arguments(method).read(call)))
-            if habits.run_in_background:
-                arguments["command"] = f"{{ {arguments['command']}\n\n}} &"  # its last line may end in a backslash
+            if habits.run_in_background and not is_blank(to_bytes("command", arguments["command"])):
+                arguments["command"] = f"{{ {arguments['command']}{_TO_BACKGROUND}"
             return arguments if habits.workdir is None else {**arguments, "workdir": habits.workdir}
         except BadCall as error:
             raise InvalidRequest(_for_model(str(error))) from None
@@ -474,7 +487,10 @@ class Toolbox:
             if self._on_output is not None:
                 options["on_output"] = self._on_output
             run = partial(self._session.run, command, timeout=first_wait, on_timeout="yield", **options)
-            return await self._follow(self._run_first(run, until, seconds), until, begins=True)
+            first = self._run_first(run, until, seconds)
+            if command.endswith(_TO_BACKGROUND):
+                first = _started(first)
+            return await self._follow(first, until, begins=True)
 
     async def _permitted(self, command: str, seconds: float, workdir: str | None) -> float:
         """Return the time limit under which the policies let the command run. Raises PolicyRefused."""

@@ -455,6 +455,33 @@ def test_arguments_of_other_tools_are_accepted_where_they_are_plain(kind: Callab
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("kind", ["AsyncSession", "Session", "daemon"])
+def test_background_command_that_ends_at_once_says_so(kind: str, daemon: Any) -> None:
+    async def main() -> None:
+        session: Any = Session() if kind == "Session" else AsyncSession()
+        if kind == "daemon":
+            session = await aconnect("at-once", daemon.socket)
+        tools = Toolbox(session)
+        said = "[left running"
+        while "[left running" in said:  # it had not ended when the call returned
+            said = await tools.call("bash", {"command": "echo out; exit 7", "run_in_background": True})
+        assert said.startswith("[stdout]\nout\n")
+        assert said.endswith("[it has ended already: `wait $!` returns its exit status]")
+        assert "[exit status 7]" in await tools.bash("wait $!")
+        await asyncio.to_thread(session.close) if kind == "Session" else await session.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("text", ["", "# nothing to do", "\n # nothing\n\n"])
+def test_background_command_of_comments_alone_runs_nothing(text: str) -> None:
+    async def main() -> None:
+        async with AsyncSession() as session:
+            assert await Toolbox(session).call("bash", {"command": text, "run_in_background": True}) == "[no output]"
+
+    asyncio.run(main())
+
+
 def test_workdir_is_where_the_policy_judges(tmp_path: Path) -> None:
     async def main() -> None:
         async with AsyncSession() as session:
