@@ -43,6 +43,9 @@ if TYPE_CHECKING:
         SessionClosed,
         ShellSessionError,
         ShellUnavailable,
+        SnapshotDamaged,
+        SnapshotTooNew,
+        SnapshotUnavailable,
         StartupFailed,
         StateLost,
         TooManySessions,
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
     from .policy.rules import Policy
     from .sandbox import Sandbox
     from .session import Session
+    from .state.snapshot import Snapshot
 
 # All other names are of ``errors``.
 _HOMES = {
@@ -64,6 +68,7 @@ _HOMES = {
     "sandbox": ("Sandbox",),
     "async_session": ("AsyncSession",),
     "session": ("Session",),
+    "state.snapshot": ("Snapshot",),
 }
 
 __all__ = [
@@ -102,6 +107,10 @@ __all__ = [
     "SessionClosed",
     "ShellSessionError",
     "ShellUnavailable",
+    "Snapshot",
+    "SnapshotDamaged",
+    "SnapshotTooNew",
+    "SnapshotUnavailable",
     "StartupFailed",
     "StateLost",
     "TooManySessions",

@@ -21,6 +21,7 @@ from .engine.io.threads import Steps, T, drive
 from .engine.verbs.call import LoopJob
 from .engine.verbs.engine import Moved, RestartPending
 from .engine.verbs.expect import expect, late
+from .engine.verbs.state import check_snapshot
 from .errors import ANOTHER_LOOP, CLOSED, ENDED, IN_CALLBACK, LATE, NOT_YOURS, RESTARTED, NotRunning, SessionBusy
 from .files import FileReply, FileRequest, Transfer
 from .keys import check_keys
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from .engine.verbs.call import Call, SessionJob
     from .engine.verbs.engine import Engine
     from .policy.rules import Policy
+    from .state.snapshot import Snapshot
+    from .state.values import Restored
 
 
 # A loop that ends soon after an iterator was left has ended within this many seconds, even on a busy machine.
@@ -527,11 +530,24 @@ class AsyncSession(Base, LoopSession[Request]):
 
     async def restart(self) -> None:
         """As ``Session.restart``, for tasks."""
+        await self._restart(self._mine().restart)
+
+    async def snapshot(self, *, exclude: Sequence[str] = (), secrets: Sequence[str] = ()) -> Snapshot:
+        """As ``Session.snapshot``."""
+        return await self._start(self._snapshot_steps(exclude, secrets))
+
+    async def restore(self, snapshot: Snapshot) -> Restored:
+        """As ``Session.restore``."""
+        engine = self._mine()
+        check_snapshot(snapshot, engine.options)
+        return await self._restart(partial(engine.restore, snapshot))
+
+    async def _restart(self, verb: Callable[[], Steps[T]]) -> T:
         self._refuse_callbacks()
         engine = self._mine()
         engine.refuse_restart()
         self._kill_running(RESTARTED)
-        await self._start(engine.restart, first=True)  # calls that wait for the lock run in the new bash
+        return await self._start(verb, first=True)  # calls that wait for the lock run in the new bash
 
     async def close(self) -> None:
         """As ``Session.close``, for tasks. It does all of this even if the task is cancelled meanwhile."""

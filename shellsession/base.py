@@ -9,7 +9,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from .engine.io.waiter import Waiter
 from .engine.kernel.signals import signals_deferred
 from .engine.verbs.call import Call, SessionJob
 from .engine.verbs.engine import Engine
+from .engine.verbs.state import check_patterns, check_snapshot, seek
 from .errors import FORKED, InvalidRequest, SessionClosed
 from .models import TTY, Limits, OnTimeout, Request, State, Terminal, check_flag, command_bytes
 from .observe import Observer
@@ -45,6 +46,8 @@ from .signatures import AnySession, Command, RunOptions, Seconds, Text, deadline
 if TYPE_CHECKING:
     from .policy.rules import Policy
     from .policy.secrets import Secrets
+    from .state.snapshot import Snapshot
+    from .state.values import Restored
 
 # How many seconds ``poll`` waits for another thread or task that is in a verb.
 LOOK_PATIENCE = 0.02
@@ -84,6 +87,7 @@ class Base(AnySession[Request]):
         sandbox: Sandbox | None = None,
         policy: Policy | None = None,
         redact: Redact = False,
+        snapshot: Snapshot | None = None,
     ) -> None:
         """Prepare a session. Bash starts at the first command, or at ``open()``.
 
@@ -105,6 +109,7 @@ class Base(AnySession[Request]):
           others, before anything runs. Bash does not get the variables that it hides.
         * ``redact``: tools and the daemon's audit log show ``***`` for secrets: keys, tokens and passwords of
           well-known shapes, and what the patterns of a list find. Results keep the exact bytes.
+        * ``snapshot``: the state that each bash of this session gets at its start, after the startup commands.
 
         Raises InvalidRequest.
         """
@@ -141,7 +146,10 @@ class Base(AnySession[Request]):
             sandbox=sandbox,
             policy=policy,
             redact=redaction(redact),
+            snapshot=snapshot,
         )
+        if snapshot is not None:
+            check_snapshot(snapshot, options)
         self.engine = Engine(options)
         self._owner = os.getpid()
         self._waiters: list[Waiter | LoopWaiter] = []
@@ -201,6 +209,11 @@ class Base(AnySession[Request]):
     def redact(self) -> Redact:
         """The option ``redact``, for ``Result.for_model``."""
         return self.engine.options.redact
+
+    @property
+    def restored(self) -> Restored:
+        """What the last restore has done, by ``restore`` or the option ``snapshot``."""
+        return self.engine.restored
 
     @cached_property
     def secrets(self) -> Secrets | None:
@@ -293,6 +306,10 @@ class Base(AnySession[Request]):
                 yield Wait((), time.monotonic())  # an event loop serves other sessions meanwhile
         except StopIteration as end:
             return end.value
+
+    def _snapshot_steps(self, exclude: Sequence[str], secrets: Sequence[str]) -> Callable[[], Steps[Snapshot]]:
+        """Return the function that begins to take a snapshot. Raises InvalidRequest."""
+        return partial(self._mine().snapshot, check_patterns(exclude), seek(secrets))
 
     def jobs(self, released: bool = False) -> Sequence[SessionJob]:
         """Return what earlier calls left running."""

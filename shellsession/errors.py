@@ -19,6 +19,9 @@ ShellSessionError            error
 │   └── VersionMismatch      version_mismatch    the peer speaks another version of the protocol
 ├── OutcomeUnknown           outcome_unknown     the daemon that got the request has ended; it was not run again
 ├── ResultExpired            result_expired      the request is old, and its result is no longer kept
+├── SnapshotUnavailable      snapshot_unavailable  bash did not list its state; nothing was changed
+├── SnapshotDamaged          snapshot_damaged    the file is no snapshot, or it is damaged
+├── SnapshotTooNew           snapshot_too_new    a newer version of shellsession has written the snapshot
 ├── MissingExtra             missing_extra       an optional dependency is not installed (also an ImportError)
 ├── PolicyRefused            policy_refused      the session's policy, or a tool's, refuses the command; nothing was run
 ├── ContractError            contract            an error that a tool's document defines; each contract has its own
@@ -198,6 +201,24 @@ class ResultExpired(ShellSessionError):
     """The request was run, or may have been, and its result is no longer kept. It was not run again."""
 
     code = "result_expired"
+
+
+class SnapshotUnavailable(ShellSessionError):
+    """Bash did not list its state, or did not take one; the message says why."""
+
+    code = "snapshot_unavailable"
+
+
+class SnapshotDamaged(ShellSessionError):
+    """The file is no snapshot, or it is damaged. Nothing was changed."""
+
+    code = "snapshot_damaged"
+
+
+class SnapshotTooNew(ShellSessionError):
+    """A newer version of shellsession has written the snapshot. Nothing was changed."""
+
+    code = "snapshot_too_new"
 
 
 class MissingExtra(ShellSessionError, ImportError):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .policy.rules import Policy
     from .redact import Redact
     from .sandbox import Sandbox
+    from .state.snapshot import Snapshot
 
 
 class Options(Record, unshown=("env", "extra_env")):
@@ -45,6 +46,7 @@ class Options(Record, unshown=("env", "extra_env")):
     sandbox: Sandbox | None = None
     policy: Policy | None = None
     redact: bool | tuple[re.Pattern[str], ...] = False
+    snapshot: Snapshot | None = None
     umask: int | None = None  # of the client that opened it; None: the host's
 
     @property
@@ -242,3 +244,4 @@ class SessionOptions(TypedDict, total=False):
     sandbox: Sandbox | None
     policy: Policy | None
     redact: Redact
+    snapshot: Snapshot | None

@@ -21,6 +21,7 @@ from .engine.io.waiter import Waiter, is_owned
 from .engine.verbs.call import LARGE
 from .engine.verbs.engine import Moved, RestartPending
 from .engine.verbs.expect import expect, late
+from .engine.verbs.state import check_snapshot
 from .errors import CLOSED, ENDED, IN_CALLBACK, LATE, NOT_YOURS, RESTARTED, NotRunning, SessionBusy
 from .files import Transfer
 from .keys import check_keys
@@ -31,6 +32,8 @@ from .signatures import Output, Seconds, Text, ThreadSession, check_idle, patter
 if TYPE_CHECKING:
     from .engine.verbs.call import Call, SessionJob, ThreadJob
     from .engine.verbs.engine import Engine
+    from .state.snapshot import Snapshot
+    from .state.values import Restored
 
 
 # How many seconds a thread waits for another thread's restart before it checks again.
@@ -338,13 +341,37 @@ class Session(Base, ThreadSession[Request]):
         What runs is ended first; if another thread runs a command, its call returns with ``outcome="shell_exited"``.
         Calls that have not begun yet run in the new bash. Raises ShellUnavailable and SessionClosed.
         """
+        self._restart(self._mine().restart)
+
+    def snapshot(self, *, exclude: Sequence[str] = (), secrets: Sequence[str] = ()) -> Snapshot:
+        """Return the state of bash: directory, variables, functions, aliases, options, traps, and more.
+
+        * ``exclude``: patterns of names to leave out, such as ``["*TOKEN*"]``.
+        * ``secrets``: values to leave out, with whatever contains one of them.
+
+        ``left_out`` of the snapshot names what was left out. Raises SessionBusy while a command runs that was handed
+        back, and SnapshotUnavailable if bash does not list its state.
+        """
+        return self._start(self._snapshot_steps(exclude, secrets))
+
+    def restore(self, snapshot: Snapshot) -> Restored:
+        """Restart, run the startup commands, and give the new bash the state of the snapshot.
+
+        ``not_restored`` of the result lists what differs from the snapshot, with the reason. Raises InvalidRequest if
+        the snapshot comes from a session that a sandbox or a policy confines, and this one has none.
+        """
+        engine = self._mine()
+        check_snapshot(snapshot, engine.options)
+        return self._restart(partial(engine.restore, snapshot))
+
+    def _restart(self, verb: Callable[[], Steps[T]]) -> T:
         self._refuse_callbacks()
         engine, me = self._mine(), threading.get_ident()
         engine.refuse_restart()
         try:
             self._restarting.add(me)
             self._kill_running(RESTARTED)
-            self._start(engine.restart)  # calls that wait for the lock run in the new bash
+            return self._start(verb)  # calls that wait for the lock run in the new bash
         finally:
             self._restarting.discard(me)
             with self._restarted:

@@ -18,7 +18,7 @@ trees = sources.trees
 # side do not know each other. For a type checker alone it holds as well.
 _LAW: Final = """
 errors, text < patterns, search, extras < paging, redact < models < files < sandbox, signatures, policy, keys
-< observe, options < engine.wire, engine.kernel < engine.io < engine.bash < engine.verbs < inner < base, store
+< state < observe, options < engine.wire, engine.kernel < engine.io < engine.bash < engine.verbs < inner < base, store
 < session, async_session < agents
 < daemon.protocol < daemon.client, daemon.server < contracts, cluster < integrations < cli < __main__
 """

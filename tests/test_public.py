@@ -61,6 +61,10 @@ _PUBLIC = [
     "SessionClosed",
     "ShellSessionError",
     "ShellUnavailable",
+    "Snapshot",
+    "SnapshotDamaged",
+    "SnapshotTooNew",
+    "SnapshotUnavailable",
     "StartupFailed",
     "StateLost",
     "TooManySessions",
@@ -83,6 +87,8 @@ _VERBS = {
     "expect",
     "expect_exact",
     "restart",
+    "restore",
+    "snapshot",
     "close",
 }
 
@@ -99,6 +105,7 @@ _STATE = {
     "policy",
     "redact",
     "resize",
+    "restored",
     "size",
     "state",
 }
@@ -201,7 +208,13 @@ def test_both_sessions_are_made_alike_and_look_alike() -> None:
 def test_options_that_are_passed_on_are_typed_as_where_they_go(
     made: Callable[..., object], options: type[SessionOptions] | type[RunOptions]
 ) -> None:
-    late = {"Policy": shellsession.Policy, "Sandbox": shellsession.Sandbox, "Redact": redact.Redact, "re": re}
+    late = {
+        "Policy": shellsession.Policy,
+        "Sandbox": shellsession.Sandbox,
+        "Snapshot": shellsession.Snapshot,
+        "Redact": redact.Redact,
+        "re": re,
+    }
     taken = inspect.signature(made, eval_str=True, locals=late).parameters
     kinds = {name: parameter.annotation for name, parameter in taken.items() if name not in ("self", "command")}
     assert get_type_hints(options, localns=late) == kinds

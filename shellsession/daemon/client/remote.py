@@ -101,6 +101,9 @@ def _sandbox_fields(sandbox: Sandbox) -> dict[str, object]:
     return {"write": write, "hide": hide, **others, **limits}
 
 
+NO_SNAPSHOTS: Final = "a session in the daemon has no snapshots yet: use a Session of this process"
+
+
 def opening(
     cwd: str | os.PathLike[str] | None = None,
     env: Mapping[str, str] | None = None,
@@ -118,6 +121,8 @@ def opening(
 
     Directory, environment and umask are by default ``inherited``: those of this process. Raises InvalidRequest.
     """
+    if options.pop("snapshot", None) is not None:
+        raise InvalidRequest(NO_SNAPSHOTS)
     check_options(env, extra_env, options.get("agent_env", True), options.get("size", (200, 50)))
     check_flag("check_startup", options.get("check_startup", True))
     defaults = defaults_of(options, Limits() if limits is None else limits)  # raises for values that Session refuses

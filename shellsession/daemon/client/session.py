@@ -12,13 +12,16 @@ from typing import Final, Self, Unpack
 
 from ...engine.io.jobs import Job
 from ...engine.kernel import signals
+from ...errors import InvalidRequest
 from ...keys import check_keys
 from ...models import OnOutput, Result, to_bytes
 from ...options import SessionOptions
 from ...signatures import Seconds, Text, ThreadSession, pattern_of, refuse_unknown
+from ...state.snapshot import Snapshot
+from ...state.values import Restored
 from ..protocol import directory_lock
 from ..protocol.wire import Message
-from .remote import CONNECT_OPTIONS, PreparedRun, Remote, RemoteJob
+from .remote import CONNECT_OPTIONS, NO_SNAPSHOTS, PreparedRun, Remote, RemoteJob
 
 # ``exchange`` and ``transport`` import these late. They are imported here, as a host may have no free descriptor then.
 _LOADED: Final = (threading, signals, directory_lock)
@@ -135,6 +138,14 @@ class RemoteSession(Remote, ThreadSession[PreparedRun]):
         Ends what other clients run here.
         """
         return self._backend.give(self._restart())
+
+    def snapshot(self, *, exclude: Sequence[str] = (), secrets: Sequence[str] = ()) -> Snapshot:
+        """As ``Session.snapshot``. The daemon does not take snapshots yet: this raises InvalidRequest."""
+        raise InvalidRequest(NO_SNAPSHOTS)
+
+    def restore(self, snapshot: Snapshot) -> Restored:
+        """As ``Session.restore``. The daemon does not take snapshots yet: this raises InvalidRequest."""
+        raise InvalidRequest(NO_SNAPSHOTS)
 
     def close(self) -> None:
         """End the agent's session, and everything it started, for every client. A second call does nothing."""

@@ -148,7 +148,8 @@ class Sessions:
             env = rules.sandbox.environment(env)
         if request.inherited and request.agent_env:
             env = for_agent(env)
-        options: Any = {name: getattr(request, name) for name in SessionOptions.__annotations__}
+        fields = SessionOptions.__annotations__.keys() - {"snapshot"}
+        options: Any = {name: getattr(request, name) for name in fields}
         options |= {"env": env, **rules._asdict()}
         options["limits"] = None if request.limits is None else request.limits.made()
         options["stdin"] = None if request.stdin is None else TTY

@@ -291,9 +291,23 @@ class Shell:
 
         In a sandbox it is in memory that only the sandbox sees, so ``files.remove`` does nothing then.
         """
+        return self.scratch_path(name) if self.launch.is_sandboxed else self.files.write(name, b"")
+
+    def scratch_path(self, name: str) -> bytes:
+        """The path of the file that ``scratch_file`` makes."""
         if self.launch.is_sandboxed:
             return os.fsencode(os.path.join(os.path.realpath(self.slot.directory), SCRATCH, name))
-        return self.files.write(name, b"")
+        return self.files.path(name)
+
+    def read_scratch_file(self, name: str) -> bytes:
+        """Read and remove a file that bash has written. Raises OSError."""
+        path = self._root + os.fsdecode(self.scratch_path(name))
+        # What is at the path is the session's doing: it must lead nowhere else, and not block.
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            data = file.read()
+        with suppress(OSError):
+            os.unlink(path)
+        return data
 
     def can_redirect(self) -> bool:
         """Can bash still redirect a command? Not after `ulimit -n 3`, for example."""

@@ -36,12 +36,14 @@ from ...observe import DEBUG, WARNING, logger
 from ...paging import Piece
 from ...search import TOO_SLOW, SearchTooSlow
 from ...signatures import Seconds
+from ...state.snapshot import Snapshot
+from ...state.values import Restored
 from ...text import INTERRUPTED, REASONS
 from ..bash.shell import READY, Shell
 from ..bash.spawn import first_directory, handshake, spawn
 from ..io.file_access import access
 from ..io.streams import FULL_PAUSE
-from ..io.threads import Steps, T, Wait
+from ..io.threads import Steps, T, Wait, shielded
 from ..kernel import proc
 from ..kernel.signals import signals_deferred
 from . import collect, ending, scope, shell_end, submit
@@ -172,13 +174,17 @@ class Moved(Exception):
 class Engine(Core):
     """The operations of one session, as generators. They say what they wait for; the caller waits."""
 
+    restored = Restored()  # the outcome of the last restore
     _ordinary: Ordinary | None = None  # types ordinary commands, as long as nothing about the shell is unusual
     _start_logged = False  # so that its close is logged once
 
     # -- open
 
-    def open(self) -> Steps[None]:
-        """Start bash if there is none, and run the startup commands. Raises ShellUnavailable."""
+    def open(self, snapshot: Snapshot | None = None) -> Steps[None]:
+        """Start bash if there is none, and run the startup commands. Raises ShellUnavailable.
+
+        ``snapshot``: the state to give it then; by default the one of the options.
+        """
         self.refuse_closed()
         if self.shell is not None:
             return
@@ -196,6 +202,10 @@ class Engine(Core):
             for text in self.options.startup:
                 yield from self._prepare(text)
             self.learn(status=0)
+            if (snapshot := snapshot or self.options.snapshot) is not None:
+                from . import state  # rarely needed
+
+                self.restored = yield from state.restore(self, snapshot)
             shell.become_ready()
             self._start_logged = True
             self._log("bash started, pid %d", shell.pid)
@@ -525,12 +535,32 @@ class Engine(Core):
         self.refuse_closed()
         first_directory(self.options.cwd)  # raises if it is gone meanwhile
 
-    def restart(self) -> Steps[None]:
-        """Start a new bash with the first directory and environment, and run the startup commands again."""
+    def restart(self, snapshot: Snapshot | None = None) -> Steps[None]:
+        """Start a new bash with the first directory and environment, and run the startup commands again.
+
+        ``snapshot``: see ``open``.
+        """
         self.kill_reason = ""
         yield from shell_end.or_abandon(self, self._end(RESTARTED))
         self.lost = None  # no need to report a lost shell to a caller that asks for a restart
-        yield from self.open()
+        yield from self.open(snapshot)
+
+    # -- state
+
+    def snapshot(self, exclude: Sequence[str], is_secret: Callable[[str], bool] | None) -> Steps[Snapshot]:
+        """Return a snapshot of bash; see ``Session.snapshot``."""
+        from . import state  # rarely needed
+
+        yield from self._ready()
+        shell = self.live()
+        if shell.busy or self.scope or shell.phase != READY or shell.dead:
+            raise ShellUnavailable("the shell has ended meanwhile: the next command reports how")
+        return (yield from shielded(state.take(self, exclude, is_secret)))
+
+    def restore(self, snapshot: Snapshot) -> Steps[Restored]:
+        """Restart, and give the new bash the state of the snapshot."""
+        yield from self.restart(snapshot)
+        return self.restored
 
     def close(self, in_order: bool = True) -> Steps[None]:
         """End everything that belongs to the session. Nothing is left when this returns.

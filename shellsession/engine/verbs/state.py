@@ -1,0 +1,288 @@
+"""Takes a snapshot of an idle bash, and gives a fresh bash the state of a snapshot.
+
+Bash lists its state to a private file, in one line of ours at its prompt; the host reads and parses it. To restore, the
+host writes a text (see ``state.writing``), bash runs it, and a second snapshot shows what differs.
+
+Law: nothing here goes through ``run``, so none of our words counts as the user's.
+"""
+
+from __future__ import annotations
+
+import re
+import resource
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from types import MappingProxyType
+from typing import Any, Final
+
+from ...errors import InvalidRequest, SnapshotDamaged, SnapshotUnavailable
+from ...options import Options
+from ...state.dump import (
+    AmbiguousFunctions,
+    Dump,
+    functions_line,
+    listing_line,
+    parse,
+    parse_traps,
+    quote_path,
+    traps_line,
+)
+from ...state.snapshot import Snapshot
+from ...state.values import Difference, Omission, Restored, Variable
+from ...state.writing import differences, quote, script, single_definitions, sourcing
+from ..bash.shell import Shell
+from ..io.threads import Steps
+from ..wire import Mark
+from .collect import asked
+from .core import Core
+from .known import ONCE
+
+# Seconds for each of our lines. A large state takes a fraction of one.
+_PATIENCE: Final = 60.0
+_DUMP: Final = "state"
+_TEXTS: Final = ("body", "functions", "end")
+# The kernel ends a bash that writes a larger file than its limit: do not try below this size.
+_FILE_ROOM: Final = 1 << 26
+_LIMITS: Final = {
+    name.removeprefix("RLIMIT_").lower(): number
+    for name, number in vars(resource).items()
+    if name.startswith("RLIMIT_") and name != "RLIMIT_OFILE"
+}
+# In these character sets the second byte of a character can be a backslash or a quote.
+_UNREADABLE: Final = re.compile(r"sjis|shift_?jis|gbk|gb18030|big5|uhc|johab|cp9(?:32|36|49|50)", re.IGNORECASE)
+_OF_CD: Final = frozenset({"PWD", "OLDPWD"})
+_FACTS: Final = ("prompt_speaks", "trapping", "debugging", "guard")
+
+
+def check_snapshot(snapshot: object, options: Options) -> None:
+    """Raise InvalidRequest unless this is a snapshot that a session with these options may have."""
+    if not isinstance(snapshot, Snapshot):
+        raise InvalidRequest(f"snapshot must be a Snapshot, not {type(snapshot).__name__}")
+    if missing := sorted(snapshot.confined - confined(options)):
+        raise InvalidRequest(
+            f"the snapshot comes from a session with a {' and a '.join(missing)}, and its functions would run without"
+            f" one here: give this session {' and '.join(f'{name}=' for name in missing)}, too"
+        )
+
+
+def confined(options: Options) -> frozenset[str]:
+    """Return the names of the rules that confine a session with these options."""
+    rules = {"sandbox": options.sandbox, "policy": options.policy}
+    return frozenset(name for name, rule in rules.items() if rule is not None)
+
+
+def take(core: Core, exclude: Iterable[str] = (), is_secret: Callable[[str], bool] | None = None) -> Steps[Snapshot]:
+    """Return a snapshot of the idle bash. Raises SnapshotUnavailable.
+
+    ``exclude``: patterns of names to leave out. ``is_secret``: whether a text contains a secret.
+    """
+    shell, environment = core.live(), core.environment()
+    _check_room(shell)
+    try:
+        dump, mark = yield from _listed(core, shell)
+    except SnapshotDamaged as error:
+        raise SnapshotUnavailable(f"{error}; nothing was changed") from error
+    _check_locale(dump.variables)
+    names = {
+        name
+        for name, value in environment.items()
+        if (one := dump.variables.get(name)) is not None and one.value == value and one.attributes == "x"
+    }
+    options = core.options
+    snapshot = Snapshot(
+        cwd=shell.check_cwd(mark.cwd),
+        umask=core.umask(),
+        limits=_limits(shell),
+        inherited=frozenset(names - _OF_CD),
+        removed=frozenset(environment.keys() - dump.variables.keys()),
+        confined=confined(options),
+        facts=MappingProxyType(
+            {name: getattr(core.known, name) for name in _FACTS} | {"named": tuple(sorted(core.known.named))}
+        ),
+        at=time.time(),
+        **{**dump._asdict(), "directories": dump.directories[1:]},
+    )
+    snapshot = snapshot.without(snapshot.matching(exclude, is_secret))
+    return snapshot.__replace__(private=_private(core, snapshot))
+
+
+def _private(core: Core, snapshot: Snapshot) -> frozenset[Omission]:
+    """Return what the session's rules hide or mask."""
+    if (secrets := core.secrets()) is None:
+        return frozenset()
+    hidden = {Omission("variable", name) for name in _hidden(core, snapshot)}
+    return frozenset(hidden | snapshot.matching(is_secret=lambda text: secrets.mask(text) != text))
+
+
+def _hidden(core: Core, snapshot: Snapshot) -> list[str]:
+    """Return the variables that the session's policy hides."""
+    if (policy := core.options.policy) is None:
+        return []
+    values = {name: _text(variable) for name, variable in snapshot.variables.items()}
+    return sorted(values.keys() - policy.environment(values).keys())
+
+
+def restore(core: Core, snapshot: Snapshot) -> Steps[Restored]:
+    """Give a fresh bash the state of the snapshot. Raises SnapshotUnavailable."""
+    shell, environment = core.live(), core.environment()
+    fresh = yield from take(core)
+    wanted, hidden = _permitted(core, snapshot)
+    texts = script(wanted, fresh, environment, shell.files.path("functions"))
+    paths = [quote_path(shell.files.write(name, text)) for name, text in zip(_TEXTS, texts[1:], strict=True)]
+    try:
+        yield from _ask(shell, texts.begin + b"; \\builtin . " + paths[0] + b" >/dev/null 2>&1 || ((1))")
+        if texts.functions:
+            yield from _complete_functions(shell, wanted)
+        line = b'\\builtin eval -- "$(<%b)" >/dev/null 2>&1 || ((1))' % paths[2]
+        mark = yield from _ask(shell, line)
+    finally:
+        shell.files.clear()
+    _set_limits(shell, wanted.limits)
+    _learn(core, wanted, mark)
+    now = yield from take(core)
+    found = [*hidden, *differences(wanted, now, environment)]
+    changed = [one.name for one in found if one.kind == "function" and one.name in now.functions]
+    if changed := [name for name in changed if name in wanted.functions]:
+        yield from _ask(shell, b"\\builtin unset -f -- %b 2>/dev/null || ((1))" % b" ".join(map(quote, changed)))
+    return Restored(tuple(found))
+
+
+def _learn(core: Core, snapshot: Snapshot, mark: Mark) -> None:
+    """Note what the engine knew about the shell of the snapshot: it says how to type and read the next command."""
+    facts: dict[str, Any] = {name: snapshot.facts[name] for name in _FACTS if name in snapshot.facts}
+    core.learn(**facts, named=frozenset(snapshot.facts.get("named", ())), flags=mark.flags)
+    core.learn(guard=core.known.guard or ONCE, trapping=core.known.trapping or bool(snapshot.traps))
+    if "DEBUG" in snapshot.traps:
+        core.learn(debugging=True)
+
+
+def _permitted(core: Core, snapshot: Snapshot) -> tuple[Snapshot, list[Difference]]:
+    """Return the snapshot without the variables that the session's policy hides, and their names."""
+    hidden = _hidden(core, snapshot)
+    reasons = [Difference("variable", name, "the session's policy hides it") for name in hidden]
+    return snapshot.without(Omission("variable", name) for name in hidden), reasons
+
+
+def _text(variable: Variable) -> str:
+    value = variable.value
+    return value if isinstance(value, str) else "\n".join((value or {}).values())
+
+
+def _listed(core: Core, shell: Shell) -> Steps[tuple[Dump, Mark]]:
+    """Return what bash lists, and its mark. If a DEBUG trap prints between the lists, it is taken off meanwhile."""
+    path = shell.scratch_file(_DUMP)
+    if not core.known.debugging:
+        with suppress(SnapshotDamaged):
+            dump, mark = yield from _parsed(shell, listing_line(path))
+            if "DEBUG" not in dump.traps:
+                return dump, mark
+    traps = parse_traps((yield from _file_of(shell, traps_line(path)))[0].decode("utf-8", "surrogateescape"))
+    line = listing_line(shell.scratch_file(_DUMP))
+    if (trap := traps.get("DEBUG")) is not None:
+        line = b"\\builtin trap - DEBUG; %b; \\builtin trap -- %b DEBUG || ((1))" % (line, quote(trap))
+    dump, mark = yield from _parsed(shell, line)
+    return dump._replace(traps=traps), mark
+
+
+def _parsed(shell: Shell, line: bytes) -> Steps[tuple[Dump, Mark]]:
+    data, mark = yield from _file_of(shell, line)
+    try:
+        return parse(data), mark
+    except AmbiguousFunctions as error:
+        text = functions_line(shell.scratch_file(_DUMP), error.names)
+        singly, _ = yield from _file_of(shell, b'\\builtin eval -- "$(<%b)"' % _file(shell, text))
+        return parse(data, singly), mark
+
+
+def _file(shell: Shell, text: bytes) -> bytes:
+    return quote_path(shell.files.write("text", text))
+
+
+def _file_of(shell: Shell, line: bytes) -> Steps[tuple[bytes, Mark]]:
+    """Run a line that writes the scratch file. Returns the data, and bash's mark."""
+    try:
+        mark = yield from _ask(shell, line)
+        return shell.read_scratch_file(_DUMP), mark
+    except OSError as error:
+        raise SnapshotUnavailable(f"bash could not list its state to a file: {error}; nothing was changed") from error
+    finally:
+        shell.files.clear()
+
+
+def _ask(shell: Shell, line: bytes) -> Steps[Mark]:
+    finder = yield from asked(shell, line, _PATIENCE)
+    if finder is None or finder.mark is None:
+        raise SnapshotUnavailable(f"bash did not answer within {_PATIENCE:.0f} s: is the machine overloaded?")
+    return finder.mark
+
+
+def _complete_functions(shell: Shell, snapshot: Snapshot) -> Steps[None]:
+    """Define again, one by one, what is missing: a definition that bash cannot read ends the file that has it."""
+    line = b"\\builtin declare -F >|%b 2>/dev/null || ((1))" % quote_path(shell.scratch_file(_DUMP))
+    mark = yield from asked(shell, line, _PATIENCE)
+    if mark is None:
+        raise SnapshotUnavailable("bash did not answer")
+    listed = shell.read_scratch_file(_DUMP).decode("utf-8", "surrogateescape")
+    there = {heading.split(" ", 2)[2] for heading in listed.split("\n")[:-1]}
+    missing = {name: one for name, one in snapshot.functions.items() if name not in there and name != "builtin"}
+    if missing:
+        path = shell.files.write("singly", single_definitions(missing))
+        text = b"; ".join(sourcing(path))
+        yield from _ask(shell, b'\\builtin eval -- "$(<%b)" >/dev/null 2>&1 || ((1))' % _file(shell, text))
+
+
+def _limits(shell: Shell) -> Mapping[str, int]:
+    """Return the soft limits of bash; none where we may not look."""
+    limits = dict[str, int]()
+    with suppress(OSError):
+        limits = {name: resource.prlimit(shell.pid, number)[0] for name, number in _LIMITS.items()}
+    return MappingProxyType(limits)
+
+
+def _set_limits(shell: Shell, limits: Mapping[str, int]) -> None:
+    """Set the soft limits, up to the hard ones."""
+    for name, wanted in limits.items():
+        number = _LIMITS.get(name)
+        with suppress(OSError, ValueError):  # the next snapshot shows it
+            if number is not None and (now := resource.prlimit(shell.pid, number))[0] != wanted:
+                resource.prlimit(shell.pid, number, (wanted, now[1]))
+
+
+def _check_room(shell: Shell) -> None:
+    limit = resource.prlimit(shell.pid, resource.RLIMIT_FSIZE)[0]
+    if limit != resource.RLIM_INFINITY and limit < _FILE_ROOM:
+        raise SnapshotUnavailable(
+            f"this bash may write files of at most {limit} bytes (`ulimit -f`), and would end if its state is larger;"
+            " nothing was changed"
+        )
+
+
+def _check_locale(variables: Mapping[str, Variable]) -> None:
+    for name in ("LC_ALL", "LC_CTYPE", "LANG"):
+        if (one := variables.get(name)) is not None and one.value:
+            if _UNREADABLE.search(str(one.value)):
+                raise SnapshotUnavailable(
+                    f"in the locale {one.value} ({name}) a backslash can be part of a character, and shellsession"
+                    " cannot read what bash lists: use UTF-8"
+                )
+            return
+
+
+def seek(values: Sequence[str]) -> Callable[[str], bool] | None:
+    """Return a function that finds these values in a text, in every spelling. Raises InvalidRequest."""
+    if isinstance(values, str) or not all(isinstance(one, str) and one for one in values):
+        raise InvalidRequest("secrets must be a sequence of texts, none of them empty")
+    if not values:
+        return None
+    from ...policy.secrets import Secrets  # rarely needed
+
+    secrets = Secrets({}, named=tuple(values))
+    return lambda text: secrets.mask(text) != text
+
+
+def check_patterns(exclude: Sequence[str]) -> tuple[str, ...]:
+    """Return the patterns of names. Raises InvalidRequest."""
+    if isinstance(exclude, str) or not all(isinstance(one, str) for one in exclude):
+        raise InvalidRequest("exclude must be a sequence of patterns of names, such as ['*TOKEN*']")
+    return tuple(exclude)

@@ -1,0 +1,246 @@
+"""The line that makes bash list its state, and the parser of what it lists. Pure.
+
+The line has no reserved word, for which an alias could stand, and runs only builtins; bash starts no process for it.
+Sections end in NUL, which no value of bash's contains.
+
+Law: what bash prints is data. It is parsed here, and no bash ever reads it, but for the definitions of functions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from ..errors import SnapshotDamaged
+from .values import Function, Variable
+from .writing import quote
+
+# `|| ((1))`: no failure here may end the shell (`set -e`) or run an ERR trap.
+_SECTION: Final = rb" || ((1)); \builtin printf '\0' || ((1)); "
+_COUNTED: Final = rb"""\builtin printf '%s\0' "$#" "$@" "${#DIRSTACK[@]}" "${DIRSTACK[@]}" || ((1)); """
+_LISTS: Final = (
+    # Not BASHOPTS: after `set -o posix` or BASH_COMPAT=4.4, bash does not list there what these have set.
+    *(b"declare -p", b"declare -F", b"declare -f", b"alias -p", b"trap -p", b"enable -n", b"complete -p", b"shopt -s"),
+    rb"printf END",
+)
+_LISTING: Final = _COUNTED + b"".join(b"\\builtin " + words + _SECTION for words in _LISTS)
+
+# Set by bash itself, or a view of what is restored in another way. No snapshot has them.
+_OWN: Final = (
+    "BASH BASHOPTS BASHPID BASH_ALIASES BASH_ARGC BASH_ARGV BASH_ARGV0 BASH_CMDS BASH_COMMAND BASH_EXECUTION_STRING"
+    " BASH_LINENO BASH_MONOSECONDS BASH_SOURCE BASH_SUBSHELL BASH_TRAPSIG BASH_VERSINFO BASH_VERSION COMP_CWORD"
+    " COMP_KEY COMP_LINE COMP_POINT COMP_TYPE COMP_WORDS DIRSTACK EPOCHREALTIME EPOCHSECONDS EUID FUNCNAME GROUPS"
+    " HISTCMD HOSTNAME HOSTTYPE LINENO MACHTYPE OSTYPE PIPESTATUS PPID RANDOM SECONDS SHELLOPTS SHLVL SRANDOM UID"
+    " _"
+)
+OWN: Final = frozenset(_OWN.split())
+
+
+class Dump(NamedTuple):
+    """What bash has listed."""
+
+    arguments: tuple[str, ...]
+    directories: tuple[str, ...]
+    variables: Mapping[str, Variable]
+    functions: Mapping[str, Function]
+    aliases: Mapping[str, str]
+    traps: Mapping[str, str]
+    disabled: tuple[str, ...]
+    completions: tuple[tuple[str, ...], ...]
+    options: frozenset[str]
+    shopts: frozenset[str]
+
+
+class AmbiguousFunctions(Exception):
+    """A function contains what looks like the beginning of another one: bash must list each by itself.
+
+    ``names``: the names of all functions.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__()
+        self.names = names
+
+
+def listing_line(path: bytes) -> bytes:
+    """Return the line that makes bash list its state to the file at ``path``."""
+    return _into(path, _LISTING)
+
+
+def functions_line(path: bytes, names: Sequence[str]) -> bytes:
+    """Return the text that makes bash list these functions to the file at ``path``, each with a NUL at its end."""
+    return _into(path, b"".join(b"\\builtin declare -f -- " + quote(name) + _SECTION for name in names))
+
+
+def traps_line(path: bytes) -> bytes:
+    """Return the line that makes bash list its traps to the file. What a DEBUG trap prints does not get there."""
+    return b"\\builtin trap -p >|" + quote_path(path) + b" 2>/dev/null || ((1))"
+
+
+def quote_path(path: bytes) -> bytes:
+    """Return the quoted path."""
+    return quote(path.decode("utf-8", "surrogateescape"))
+
+
+def _into(path: bytes, text: bytes) -> bytes:
+    quoted = b"'" + text.replace(b"'", rb"'\''") + b"'"
+    return b"\\builtin eval -- " + quoted + b" >|" + quote_path(path) + b" 2>/dev/null || ((1))"
+
+
+# The four ways in which bash quotes a part of a word: "..", $'..', '..' and a backslash. The rest is bare.
+_QUOTED: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|\$\'[^\'\\]*+(?:\\.[^\'\\]*+)*+\'|\'[^\']*+\'|\\.'
+_VALUE: Final = rf"(?:{_QUOTED}|(?!\$')[^\"'\\\s()]++)*+"
+_WORD: Final = rf"(?:{_QUOTED}|(?!\$')[^\"'\\\s])++"
+_KEY: Final = rf"(?:{_QUOTED}|(?!\$')[^\"'\\\]])++"
+_ELEMENT: Final = re.compile(rf"[ \n]*+\[({_KEY})\]=({_VALUE})", re.DOTALL)
+_DECLARATION: Final = re.compile(
+    # Bash 4.4 lists names of its environment that are no identifiers, without a value.
+    rf"declare -([-a-zA-Z]++) (?:([A-Za-z_][A-Za-z0-9_]*+)"
+    rf"(?:=(?:({_VALUE})(?=\n)|\(((?:{_ELEMENT.pattern})*+)[ \n]*+\)))?|[^\n=]++)\n",
+    re.DOTALL,
+)
+_PART: Final = re.compile(rf"({_QUOTED})|[^\"'\\$]++|\$", re.DOTALL)
+_ALIAS: Final = re.compile(rf"alias (?:-- )?([^\n=]++)=({_VALUE}|(?:{_WORD}))\n", re.DOTALL)
+_TRAP: Final = re.compile(rf"trap -- ((?:{_WORD})) (?:SIG)?([^\n]++)\n", re.DOTALL)
+_WORDS: Final = re.compile(rf" *+({_WORD})(\n)?", re.DOTALL)
+_HEAD: Final = re.compile(r"^(?:function )?([^\n]+) \(\) \n", re.MULTILINE)
+_IN_DOUBLE: Final = re.compile(r'\\([$`"\\])')
+_IN_ANSI: Final = re.compile(rb"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{1,2})|c(.)|(.))", re.DOTALL)
+_LETTERS: Final = dict(zip(b"abeEfnrtv\\'\"?", b"\a\b\x1b\x1b\f\n\r\t\v\\'\"?", strict=True))
+
+
+def parse(data: bytes, functions: bytes | None = None) -> Dump:
+    """Return what bash has listed. ``functions``: what it printed for ``functions_line``.
+
+    Raises SnapshotDamaged, and AmbiguousFunctions if the functions must be listed one by one.
+    """
+    text = data.decode("utf-8", "surrogateescape")
+    if not text.endswith("\0END\0"):
+        raise SnapshotDamaged(f"bash has not listed its state to the end ({len(data)} bytes came)")
+    parts = iter(text.split("\0"))
+    try:
+        arguments, directories = _counted(parts), _counted(parts)
+        declared, heads, bodies, aliases, traps, disabled, completions, shopts, _, _ = parts
+    except ValueError as error:
+        raise SnapshotDamaged("bash has listed its state in another form than expected") from error
+    variables = dict(_variables(declared))
+    return Dump(
+        *(arguments, directories),
+        MappingProxyType({name: one for name, one in variables.items() if name not in OWN}),
+        _functions(heads, bodies, functions),
+        MappingProxyType({name: unquoted(value) for name, value in _all(_ALIAS, aliases)}),
+        parse_traps(traps),
+        tuple(line.split(" ", 2)[2] for line in _lines(disabled)),
+        tuple(_completions(completions)),
+        _options(variables.get("SHELLOPTS")),
+        frozenset(line.split()[0] for line in _lines(shopts)),
+    )
+
+
+def parse_traps(text: str) -> Mapping[str, str]:
+    """Return the traps that ``trap -p`` lists, by the names of signals without SIG."""
+    # In posix mode, bash lists each signal that has no trap with a bare dash.
+    return MappingProxyType({name: unquoted(word) for word, name in _all(_TRAP, text) if word != "-"})
+
+
+def _counted(parts: Iterator[str]) -> tuple[str, ...]:
+    return tuple(islice(parts, int(next(parts, ""))))
+
+
+def _lines(text: str) -> list[str]:
+    return text.split("\n")[:-1]  # not splitlines: a name may contain other line boundaries
+
+
+def _options(variable: Variable | None) -> frozenset[str]:
+    value = variable.value if variable is not None else None
+    return frozenset(value.split(":")) - {""} if isinstance(value, str) else frozenset()
+
+
+def _all(pattern: re.Pattern[str], text: str) -> Iterator[tuple[str, ...]]:
+    """Yield the groups of each match. Raises SnapshotDamaged unless the matches are all of the text."""
+    at = 0
+    while at < len(text):
+        if (found := pattern.match(text, at)) is None:
+            raise SnapshotDamaged(f"bash has listed {text[at : at + 40]!r}, which shellsession cannot read")
+        at = found.end()
+        yield found.groups()
+
+
+def _variables(text: str) -> Iterator[tuple[str, Variable]]:
+    for flags, name, value, elements, *_ in _all(_DECLARATION, text):
+        if name is None:
+            continue
+        attributes = flags.replace("-", "")
+        if elements is not None:
+            items = _ELEMENT.findall(elements)
+            yield name, Variable(MappingProxyType({unquoted(key): unquoted(one) for key, one in items}), attributes)
+        elif value is not None and not {"a", "A"}.isdisjoint(attributes):
+            yield name, Variable(MappingProxyType({"0": unquoted(value)}), attributes)
+        else:
+            yield name, Variable(None if value is None else unquoted(value), attributes)
+
+
+def _functions(heads: str, bodies: str, singly: bytes | None) -> Mapping[str, Function]:
+    flags = {}
+    for line in _lines(heads):
+        _, attributes, name = line.split(" ", 2)
+        flags[name] = attributes.strip("-").replace("f", "")
+    if singly is not None:
+        texts = singly.decode("utf-8", "surrogateescape").split("\0")
+        if len(texts) != len(flags) + 1:
+            raise SnapshotDamaged("bash has not listed all of its functions")
+        return MappingProxyType({name: Function(text, flags[name]) for name, text in zip(flags, texts, strict=False)})
+    starts = list[tuple[str, int]]()
+    for found in _HEAD.finditer(bodies):
+        if (name := found[1]) in flags or (name := f"function {name}") in flags:
+            starts.append((name, found.start()))
+    if [name for name, _ in starts] != list(flags):
+        raise AmbiguousFunctions(list(flags))
+    ends = [*(at for _, at in starts[1:]), len(bodies)]
+    return MappingProxyType(
+        {name: Function(bodies[at:end], flags[name]) for (name, at), end in zip(starts, ends, strict=False)}
+    )
+
+
+def _completions(text: str) -> Iterator[tuple[str, ...]]:
+    words = list[str]()
+    for word, end in _all(_WORDS, text):
+        words.append(unquoted(word))
+        if end:
+            yield tuple(words[1:])
+            words = []
+
+
+def unquoted(word: str) -> str:
+    """Return the value of a word that bash has quoted."""
+    if word.startswith('"') and "\\" not in word and word.find('"', 1) == len(word) - 1:
+        return word[1:-1]
+    value = "".join(map(_value, _PART.finditer(word)))
+    # The bytes of one character may have come as several escapes.
+    return value if value.isascii() else value.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
+
+
+def _value(part: re.Match[str]) -> str:
+    quoted = part[1]
+    if quoted is None:
+        return part[0]
+    if quoted[0] == '"':
+        return _IN_DOUBLE.sub(r"\1", quoted[1:-1])
+    if quoted[0] == "$":
+        raw = quoted[2:-1].encode("utf-8", "surrogateescape")
+        return _IN_ANSI.sub(_byte, raw).decode("utf-8", "surrogateescape") if b"\\" in raw else quoted[2:-1]
+    return quoted[1:-1] if quoted[0] == "'" else quoted[1:]
+
+
+def _byte(escape: re.Match[bytes]) -> bytes:
+    octal, hexadecimal, control, letter = escape.groups()
+    if octal is not None:
+        return bytes((int(octal, 8) & 255,))
+    if hexadecimal is not None:
+        return bytes((int(hexadecimal, 16),))
+    if control is not None:
+        return bytes((control[0] & 31,))
+    return bytes((_LETTERS[letter[0]],)) if letter[0] in _LETTERS else escape[0]

@@ -1,0 +1,54 @@
+"""What a snapshot consists of, and what a restore reports. Pure.
+
+Texts of bash are bytes. Here they are str. A byte that is not UTF-8 is a lone surrogate, as in ``os.fsdecode``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ..models import Record
+
+
+class Variable(NamedTuple):
+    """A variable: its value, and its attributes as the letters of bash's ``declare``.
+
+    The value is a str, a mapping of the subscripts of an array to its elements, or None if the variable is not set.
+    """
+
+    value: str | Mapping[str, str] | None
+    attributes: str = ""
+
+
+class Function(NamedTuple):
+    """A function: its definition as bash prints it, and its attributes as the letters of bash's ``declare``."""
+
+    text: str
+    attributes: str = ""
+
+
+class Omission(NamedTuple):
+    """Something that a snapshot leaves out: its kind ("variable", "function", "alias" ...) and its name."""
+
+    kind: str
+    name: str
+
+
+class Difference(NamedTuple):
+    """Something that could not be restored: its kind, its name, and the reason."""
+
+    kind: str
+    name: str
+    reason: str
+
+
+class Restored(Record):
+    """What a restore has done. ``not_restored``: what differs from the snapshot, with the reason."""
+
+    not_restored: tuple[Difference, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether the shell has all that the snapshot has."""
+        return not self.not_restored
