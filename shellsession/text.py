@@ -324,6 +324,11 @@ REASONS: Final = {
 }
 
 
+def sentences(*parts: str) -> str:
+    """Return as one text what has several parts, some of which may be empty."""
+    return "; ".join(filter(None, parts))
+
+
 def news(result: Ended) -> str:
     """What the reason says beside the outcome: what happened before the command, and nobody was told yet."""
     if not result.reason or result.outcome not in REASONS or result.matched:

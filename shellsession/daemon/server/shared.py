@@ -23,7 +23,7 @@ from ...engine.io.output import without_output
 from ...engine.io.streams import FULL_PAUSE
 from ...engine.io.threads import drive
 from ...engine.verbs.delivery import Delivery, together
-from ...engine.verbs.results import result as ended_with_shell, unread_ending, with_reason
+from ...engine.verbs.results import Ending, conclude, unread_ending, with_reason
 from ...errors import (
     CLOSED,
     ENDED,
@@ -571,7 +571,8 @@ class SharedSession:
         if (unfinished := self._unfinished) is not None:
             call = unfinished.call  # it has no result if the shell was given up in the middle of a verb
             end = call.delivery.result
-            end = end or ended_with_shell(call, "shell_exited", None, unfinished.before.cwd, False, why)
+            ending = Ending("shell_exited", None, unfinished.before.cwd, why, state_kept=False)
+            end = end or conclude(call, ending)
             self.next_result(self.deliveries.last, end)
         self.deliveries.release()
 

@@ -26,6 +26,7 @@ from ...errors import FORKED, InvalidRequest, NotRunning, SessionClosed
 from ...models import TTY, Outcome, Request, Result, Stream as StreamName
 from ...search import search
 from ...signatures import AnyJob, Seconds
+from ...text import sentences
 from ..bash.outputs import Outputs
 from ..io.jobs import AsyncJob, Job
 from ..io.output import NO_SPILLS, Capture, Spills
@@ -587,13 +588,27 @@ class Call:
         spill = self.spills.get(name) if self.spills else None
         return Capture(self.request.limits.max_output, spill.write if spill else None)
 
-    def note_killed(self, pids: Iterable[int]) -> None:
-        """Note each pid once, however many signals it took."""
+    def end_as(self, outcome: Outcome, reason: str) -> None:
+        """Note that we end it: no caller can continue it."""
+        self.ending, self.reason = outcome, reason
+        self.delivery.withdraw()
+
+    def fail(self, reason: str, ran: bool) -> None:
+        """Note that bash could not run it, or may not have run it as a whole. ``ran``: it has begun."""
+        self.reason, self.not_run = reason, not ran
+
+    def explain(self, reason: str) -> None:
+        """Note a reason, unless there is one."""
+        self.reason = self.reason or reason
+
+    def note_killed(self, pids: Iterable[int], signal: int | None = None) -> None:
+        """Note each pid once, however many signals it took. ``signal``: the last of these, if that counts."""
         self.killed += tuple(pid for pid in pids if pid not in self.killed)
+        self.signal = self.signal if signal is None else int(signal)
 
     def why(self, reason: str) -> str:
         """Return the reason in words, and what went wrong with the spill files."""
-        return "; ".join(filter(None, (reason or self.reason, *(spill.fault for spill in self.spills.values()))))
+        return sentences(reason, *(spill.fault for spill in self.spills.values()))
 
     def spill_files(self) -> tuple[str | None, str | None]:
         """Return the spill files of stdout and stderr that were written; None for each that was not."""

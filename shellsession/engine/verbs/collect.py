@@ -266,10 +266,15 @@ def _ask_for_mark_again(shell: Shell, call: Call) -> What | None:
     if call.mark_requests <= _QUESTIONS:
         shell.control.send(mark_line(call.finder.nonce))
     else:
-        call.reason = BROKEN
-        call.note_killed([shell.pid])
-        shell.signal(signal.SIGKILL)
+        give_up(shell, call, BROKEN)
     return None
+
+
+def give_up(shell: Shell, call: Call, why: str, ran: bool = True) -> None:
+    """Kill a shell that can run nothing any more; its end is then noticed. ``ran``: the command has begun."""
+    call.fail(why, ran)
+    call.note_killed([shell.pid])
+    shell.signal(signal.SIGKILL)
 
 
 def _wants_input(shell: Shell, call: Call, silent: float) -> bool:

@@ -19,7 +19,7 @@ from typing import Final, Literal
 
 from ...errors import NotRunning
 from ...models import Result
-from ...text import news
+from ...text import news, sentences
 from ..io.output import without_output
 
 State = Literal["pending", "ended", "delivered"]
@@ -137,7 +137,7 @@ def together(before: Result, now: Result) -> Result:
 def joined(before: Result, now: Result) -> Result:
     """The later of two results of a command, with the output of both, and with what the first one had to tell."""
     return together(before, now).__replace__(
-        reason="; ".join(filter(None, (news(before), now.reason))),
+        reason=sentences(news(before), now.reason),
         stdout_bytes=before.stdout_bytes + now.stdout_bytes,
         stderr_bytes=before.stderr_bytes + now.stderr_bytes,
         stdout_cut=before.stdout_cut if before.stdout_omitted else len(before.stdout_bytes) + now.stdout_cut,

@@ -11,6 +11,7 @@ import time
 from typing import Final
 
 from ...models import Outcome, Result, Stream as StreamName
+from ...text import sentences
 from ..bash.shell import Shell
 from ..io.streams import Stream
 from ..io.threads import Steps, Wait
@@ -23,7 +24,7 @@ from .collect import DEAD, MARK
 from .core import Core
 from .interrupt import PROMPT, Escalation
 from .known import TRACING
-from .results import result
+from .results import Ending, conclude
 from .shell_end import CLOSED_DESCRIPTORS, ROUNDS, TICK, kill_shell, memory_kill, retire, shell_died
 
 
@@ -83,6 +84,7 @@ _ASKS: Final = (0.5, 1.0, 2.0, 4.0)
 _FORGET: Final = b"! \\builtin read -r _ </dev/null"
 ERREXIT: Final = "`set -e` is on: a command ends where the first of its commands fails"
 OVERFLOWED: Final = "the output went over the limit"
+_REFUSES: Final = "the shell cannot run another command (extdebug, and a DEBUG trap that may refuse it)"
 
 
 def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
@@ -110,12 +112,13 @@ def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
         engine.learn(prompt_speaks=(yield from _prompt_speaks(known.spelling, shell)))
     elif call.ending is None or echoes:  # otherwise the noise is about the interrupt and our own questions
         engine.learn(prompt_speaks=echoes or noise)
+    reason = call.reason
     if engine.scope:
         left = yield from scope.leave(engine, shell)
         if left.fault:
-            call.reason += "; " * bool(call.reason) + f"cwd=, env= or `set -e` could not be undone: {left.fault}"
+            reason = sentences(reason, f"cwd=, env= or `set -e` could not be undone: {left.fault}")
         if left.mark is None:
-            return (yield from retire(engine, call, mark))
+            return (yield from retire(engine, call, mark, reason))
         mark = mark._replace(cwd=left.mark.cwd, flags=left.mark.flags)
         engine.learn(flags=mark.flags)
     shell.settle()  # only now: if a callback raises, no output may be left for the next command
@@ -126,19 +129,16 @@ def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
     background = leave_jobs(engine, shell, call, held) if has_children or held else ()
     engine.learn(left={**call.older, **dict.fromkeys(background, proc.time_now())} if has_children else {})
     if b"E" in flags and b"T" in flags and (yield from _is_refused(shell)):
-        call.reason = "the shell cannot run another command (extdebug, and a DEBUG trap that may refuse it)"
-        return (yield from retire(engine, call, mark))
+        return (yield from retire(engine, call, mark, _REFUSES))
     if unusable := _why_unusable(shell, call, flags):
-        call.reason = unusable
-        return (yield from retire(engine, call, mark))
-    if mark.status and not call.reason:
-        call.reason = memory_kill(engine, shell, mark.status)
-        if not call.reason and call.typed.sources and engine.known.errexit:
-            call.reason = ERREXIT
+        return (yield from retire(engine, call, mark, unusable))
+    if mark.status and not reason:
+        sourced = call.typed.sources and engine.known.errexit
+        reason = memory_kill(engine, shell, mark.status) or (ERREXIT if sourced else "")
     outcome: Outcome = call.ending or "exited"
     if call.ending is None and call.overflowed:  # it ended before we could end it
-        outcome, call.reason = "overflow", OVERFLOWED
-    return result(call, outcome, mark.status, shell.check_cwd(mark.cwd), background=background)
+        outcome, reason = "overflow", OVERFLOWED
+    return conclude(call, Ending(outcome, mark.status, shell.check_cwd(mark.cwd), reason, background=background))
 
 
 def _is_prompt(shell: Shell, said: bytes) -> Steps[bool]:
@@ -215,7 +215,7 @@ def interrupt(engine: Core, call: Call) -> Steps[Result]:
         return (yield from shell_died(engine, call))
     for number, patience in _LAST:
         shell.signal(number)
-        call.signal = int(number)
+        call.note_killed([], number)
         what = yield from collect.pump(shell, call, time.monotonic() + patience)
         if what == MARK:
             return (yield from _settle(engine, call))
@@ -223,8 +223,7 @@ def interrupt(engine: Core, call: Call) -> Steps[Result]:
             break
     call.note_killed([shell.pid])
     lost = "the shell could not be brought back from it and was killed"
-    call.reason = f"{call.reason}; {lost}" if call.reason else lost
-    return (yield from shell_died(engine, call))
+    return (yield from shell_died(engine, call, sentences(call.reason, lost)))
 
 
 def _settle(engine: Core, call: Call) -> Steps[Result]:

@@ -51,7 +51,7 @@ from .call import LOOK_TERMINAL, Call, SessionJob, Typed
 from .collect import DEAD, IDLE, INPUT, INTERRUPT, MARK, OUTPUT, OVERFLOW, TIMED_OUT
 from .core import Core
 from .ordinary import Ordinary
-from .results import HandedBack, answer, loss_report, result, startup_failure, unread_ending, with_reason
+from .results import Ending, HandedBack, answer, conclude, startup_failure, unread_ending, with_reason
 from .substitutions import wait_for_end
 
 _ENDINGS: Final[dict[str, tuple[Outcome, str]]] = {
@@ -96,7 +96,7 @@ def end_what_runs(core: Core) -> Steps[None]:
     shell, call = core.shell, core.last
     if shell is not None and shell.busy:
         assert call is not None
-        call.ending = call.ending or "interrupted"
+        call.end_as(call.ending or "interrupted", call.reason)
         call.mute()
         yield from shell_end.or_abandon(core, ending.interrupt(core, call))
 
@@ -140,8 +140,7 @@ def attend(
         submit.leave_stdin(shell, call)
         call.last_output = time.monotonic()  # the silence that shows a wait for input begins anew
         return HandedBack("running" if what == TIMED_OUT else outcome, reason)
-    call.ending, call.reason = ("interrupted" if what == INPUT else outcome), reason
-    call.delivery.withdraw()
+    call.end_as("interrupted" if what == INPUT else outcome, reason)
     if policy == "kill" and what in (TIMED_OUT, IDLE):
         return (yield from shell_end.kill_shell(core, call))
     return (yield from ending.interrupt(core, call))
@@ -351,13 +350,18 @@ class Engine(Core):
             if (request.cwd is None and not request.env) or (fault := (yield from self._enter(request))) is None:
                 return self.name(submit.start(self, shell, request, (yield from scope.guard(self, shell, request))))
             return fault
-        call = self.last = self.name(Call(request, Typed(), self.known.left))
-        call.not_run = True
-        call.reason = GONE
+        call = self._refused(request, GONE)
         if lost is None:
             yield from shell_end.shell_died(self, call)
         else:
-            call.end(loss_report(lost, call))
+            call.note_killed(lost.killed)
+            conclude(call, Ending("shell_exited", lost.exit_code, lost.cwd, signal=lost.signal, state_kept=False))
+        return call
+
+    def _refused(self, request: Request, reason: str) -> Call:
+        """Return the call of a command that is not run."""
+        call = self.last = self.name(Call(request, Typed(), self.known.left))
+        call.fail(reason, ran=False)
         return call
 
     def _enter(self, request: Request) -> Steps[Call | None]:
@@ -366,13 +370,12 @@ class Engine(Core):
         entered = yield from scope.enter(self, shell, request)
         if not entered.fault:
             return None
-        call = self.last = self.name(Call(request, Typed(), self.known.left))
-        call.not_run, call.reason = True, f"cwd= or env= could not be set: {entered.fault}"
+        call = self._refused(request, f"cwd= or env= could not be set: {entered.fault}")
         if entered.mark is None:
             yield from shell_end.kill_shell(self, call)
         else:
             yield from scope.leave(self, shell)
-            result(call, "exited", entered.mark.status, shell.cwd)
+            conclude(call, Ending("exited", entered.mark.status, shell.cwd))
         return call
 
     def _wait(self, call: Call, until: float | None, pattern: Pattern | None) -> Steps[Result]:
@@ -464,8 +467,7 @@ class Engine(Core):
 
     def _interrupt(self, call: Call) -> Steps[None]:
         if not isinstance((yield from attend(self, call, time.monotonic(), "yield")), Result):
-            call.ending, call.reason = "interrupted", INTERRUPTED
-            call.delivery.withdraw()
+            call.end_as("interrupted", INTERRUPTED)
             yield from ending.interrupt(self, call)
 
     # -- jobs

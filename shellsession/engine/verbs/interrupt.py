@@ -454,8 +454,7 @@ class Escalation:
         if number == signal.SIGKILL:
             self._dying.update(signalled)
         # Only now: if an exception (Ctrl-C) comes before, all of it must be done again.
-        self._call.note_killed(signalled[::-1])
-        self._call.signal = int(number)
+        self._call.note_killed(signalled[::-1], number)
 
     def _interrupt_shells(self, number: signal.Signals) -> Steps[None]:
         """Interrupt the held shells that wait for no process any more, the lowest first.
@@ -490,9 +489,7 @@ class Escalation:
             self._signal(pid, signal.SIGINT)
             self._signal(pid, signal.SIGCONT)
         self._held.remove(pid)
-        self._call.signal = self._call.signal or int(signal.SIGINT)
-        if pid != self._shell.pid:
-            self._call.note_killed([pid])
+        self._call.note_killed([] if pid == self._shell.pid else [pid], self._call.signal or signal.SIGINT)
 
     def _signal(self, pid: int, number: int) -> None:
         if pid != self._shell.pid:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-from ...errors import GONE
 from ...models import Outcome, Result, command_text
-from ...text import status
+from ...text import sentences, status
 from ..kernel import proc
 from .call import Call
 from .core import Core
@@ -30,33 +29,45 @@ class HandedBack:
     matched: bool = False
 
 
-def result(
-    call: Call,
-    outcome: Outcome,
-    exit_code: int | None,
-    cwd: str,
-    state_kept: bool = True,
-    reason: str = "",
-    background: tuple[int, ...] = (),
-    final: bool = True,
-    matched: bool = False,
-) -> Result:
-    """Make the result of a call. ``final``: the command has ended, and this result ends the call."""
+class Ending(NamedTuple):
+    """How a command has ended.
+
+    ``reason``: in words; by default that of its call. ``signal``: as in ``Result``; by default the last one that we
+    sent. ``background``: what it left running. ``state_kept``: it has not cost the shell.
+    """
+
+    outcome: Outcome
+    exit_code: int | None
+    cwd: str
+    reason: str = ""
+    signal: int | None = None
+    background: tuple[int, ...] = ()
+    state_kept: bool = True
+
+
+def conclude(call: Call, ending: Ending) -> Result:
+    """Conclude a command that has ended, and return its result."""
+    call.end(said := _result(call, ending, final=True))
+    return said
+
+
+def _result(call: Call, ending: Ending, final: bool, matched: bool = False) -> Result:
     stdout, stdout_omitted, stdout_cut = call.stdout.take(final)
     stderr, stderr_omitted, stderr_cut = call.stderr.take(final)
     out_file, err_file = call.spill_files()
-    said = Result(
+    reason = ending.reason or call.reason
+    return Result(
         stdout,
         stderr,
-        exit_code,
-        call.signal,
-        cwd,
+        ending.exit_code,
+        ending.signal or call.signal,
+        ending.cwd,
         time.monotonic() - call.started,
-        outcome,
-        state_kept,
-        call.why(reason) if call.spills else reason or call.reason,
+        ending.outcome,
+        ending.state_kept,
+        call.why(reason) if call.spills else reason,
         call.killed,
-        background,
+        ending.background,
         stdout_omitted,
         stderr_omitted,
         out_file,
@@ -71,9 +82,6 @@ def result(
         call.stderr.omitted_lines,
         command_text(call.request.command),
     )
-    if final:
-        call.end(said)
-    return said
 
 
 def answer(engine: Core, call: Call, came: Result | HandedBack) -> Result:
@@ -81,7 +89,7 @@ def answer(engine: Core, call: Call, came: Result | HandedBack) -> Result:
     if isinstance(came, Result):
         return call.delivery.deliver()
     cwd = proc.link(f"/proc/{engine.live().pid}/cwd")
-    return result(call, came.outcome, None, cwd, reason=came.reason, final=False, matched=came.matched)
+    return _result(call, Ending(came.outcome, None, cwd, came.reason), final=False, matched=came.matched)
 
 
 def unread_ending(unread: Result) -> str:
@@ -92,13 +100,7 @@ def unread_ending(unread: Result) -> str:
 
 def with_reason(result: Result, *reasons: str) -> Result:
     """Return the result with these sentences before its own reason."""
-    return result.__replace__(reason="; ".join(filter(None, (*reasons, result.reason))))
-
-
-def loss_report(lost: Result, call: Call) -> Result:
-    """Return the result of a command that is not run: it reports that an earlier command cost the shell."""
-    report = Result(b"", b"", lost.exit_code, lost.signal, lost.cwd, 0.0, "shell_exited", False, GONE, lost.killed)
-    return report.__replace__(ran=False, id=call.id, command=command_text(call.request.command))
+    return result.__replace__(reason=sentences(*reasons, result.reason))
 
 
 def startup_failure(text: str, came: Result) -> str:

@@ -27,7 +27,7 @@ from . import collect
 from .call import Call
 from .core import Core
 from .delivery import Delivery
-from .results import result
+from .results import Ending, conclude
 
 TICK: Final = 0.002
 ROUNDS: Final = 500
@@ -35,28 +35,30 @@ _SLICE: Final = 0.0005
 _LAST_TRAP: Final = 1.0
 # A reason for the loss of a shell that we can be certain of.
 CLOSED_DESCRIPTORS: Final = "the command closed descriptors that the session's bash needs (10 to 12)"
+_UNKNOWN: Final = "the shell's exit status is unknown: SIGCHLD is ignored here, or another thread has reaped it"
 _NOTICE: Final = re.compile(rb"^\[\d+\] (\d{1,10})$", re.MULTILINE)
 
 
-def kill_shell(engine: Core, call: Call) -> Steps[Result]:
-    """Kill the command together with its shell, at once."""
+def kill_shell(engine: Core, call: Call, reason: str = "") -> Steps[Result]:
+    """Kill the command together with its shell, at once. ``reason``: goes before that of the call."""
     shell = engine.live()
-    call.signal = int(signal.SIGKILL)
-    call.note_killed([shell.pid])
+    call.note_killed([shell.pid], signal.SIGKILL)
     yield from _kill_all(shell, call)
-    return (yield from shell_died(engine, call))
+    return (yield from shell_died(engine, call, reason))
 
 
-def shell_died(engine: Core, call: Call) -> Steps[Result]:
-    """Make the result of a command whose shell is dead. Kill everything that the shell started."""
+def shell_died(engine: Core, call: Call, reason: str = "") -> Steps[Result]:
+    """Make the result of a command whose shell is dead. Kill everything that the shell started.
+
+    ``reason``: goes before that of the call.
+    """
     shell = engine.live()
     for _ in range(ROUNDS):
         if shell.dead:
             break
         yield Wait((), time.monotonic() + TICK)
     status = shell.status
-    if shell.dead and status is None and not call.reason:
-        call.reason = "the shell's exit status is unknown: SIGCHLD is ignored here, or another thread has reaped it"
+    reason = reason or call.reason or (_UNKNOWN if shell.dead and status is None else "")
     call.note_killed(shell.killed)
     yield from _kill_strays(shell, call)
     collect.drain(shell, call)
@@ -65,16 +67,21 @@ def shell_died(engine: Core, call: Call) -> Steps[Result]:
     if not engine.known.prompt_speaks and call.finder.mark is None:
         take_own_output(call)
     call.note_killed(_hung_up(shell, call))
-    call.reason = call.reason or engine.kill_reason or memory_kill(engine, shell, status)
-    call.reason = call.reason or _how_it_ended(engine, call, status, mark)
-    if call.ending is None and status is not None and status < 0:
-        call.signal = -status
-    code = None if status is None else 128 - status if status < 0 else status
+    reason = reason or engine.kill_reason or memory_kill(engine, shell, status)
+    reason = reason or _how_it_ended(engine, call, status, mark)
+    number = -status if status is not None and status < 0 else None
+    code, number = status if number is None else 128 + number, number if call.ending is None else None
     if mark is not None and mark.status:  # 0 would hide that the text may have been cut short
         code = mark.status
-    came = result(call, call.ending or "shell_exited", code, shell.first_cwd, state_kept=False)
+    ending = Ending(call.ending or "shell_exited", code, shell.first_cwd, reason, number, state_kept=False)
+    return _conclude_lost(engine, shell, call, ending)
+
+
+def _conclude_lost(engine: Core, shell: Shell, call: Call, ending: Ending) -> Result:
+    """Conclude a command that cost its shell, which is dead."""
+    said = conclude(call, ending)
     discard(engine, shell, call.delivery)
-    return came
+    return said
 
 
 def _final_mark(call: Call) -> Mark | None:
@@ -154,16 +161,14 @@ def _how_it_ended(engine: Core, call: Call, status: int | None, mark: Mark | Non
     return f"the command ended the session's bash, with exit status {status}{hint}"
 
 
-def retire(engine: Core, call: Call, mark: Mark) -> Steps[Result]:
+def retire(engine: Core, call: Call, mark: Mark, reason: str) -> Steps[Result]:
     """Make the result of a command whose shell cannot run another one, and end that shell."""
     shell = engine.live()
     cwd = shell.check_cwd(mark.cwd)
     call.note_killed([shell.pid])
     yield from _end(engine, call)
     call.note_killed(_hung_up(shell, call))
-    came = result(call, "shell_exited", mark.status, cwd, state_kept=False)
-    discard(engine, shell, call.delivery)
-    return came
+    return _conclude_lost(engine, shell, call, Ending("shell_exited", mark.status, cwd, reason, state_kept=False))
 
 
 def shut_down(engine: Core, why: str) -> Steps[None]:
@@ -181,8 +186,7 @@ def shut_down(engine: Core, why: str) -> Steps[None]:
     shell.begin_to_close()
     if call is not None:
         call.mute()  # the callback may still be busy with the last piece
-        call.reason = why
-        yield from (shell_died if shell.dead else kill_shell)(engine, call)
+        yield from (shell_died if shell.dead else kill_shell)(engine, call, why)
         return
     if engine.attended is None and not shell.dead:
         yield from _kill_below(shell)

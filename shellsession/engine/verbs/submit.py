@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -24,7 +23,6 @@ from ..wire import (
     SPELLING_COUNT,
     Frame,
     Mark,
-    MarkFinder,
     from_file,
     leaving,
     named_descriptors,
@@ -33,7 +31,7 @@ from ..wire import (
     switches_editing,
 )
 from .call import Call, Typed
-from .collect import BROKEN, STOLEN, ask
+from .collect import BROKEN, STOLEN, ask, give_up
 from .core import Core
 from .known import NEVER
 
@@ -201,10 +199,8 @@ def must_retype(engine: Core, call: Call) -> Steps[bool]:
     mark, shell = call.finder.mark, engine.live()
     assert mark is not None
     if lost := (yield from _why_lost(shell, call, mark)):
-        call.reason, call.not_run = lost, lost != BROKEN
-        call.note_killed([shell.pid])
-        shell.signal(signal.SIGKILL)
-        call.finder = MarkFinder(call.finder.nonce + b"x")  # a mark that is still on its way must not count
+        give_up(shell, call, lost, ran=lost == BROKEN)
+        call.typed_as(call.typed._replace(nonce=call.nonce + b"x"))  # a mark that is still on its way must not count
         return True
     if mark.skipped:  # the name that runs the text is hidden by a function, or disabled
         engine.learn(spelling=(engine.known.spelling + 1) % SPELLING_COUNT)

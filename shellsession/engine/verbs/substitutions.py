@@ -45,7 +45,7 @@ def wait_for_end(shell: Shell, call: Call, until: float | None) -> Steps[What]:
             limit = until if until is not None and until == call.until else math.inf
             end = min(end, call.idle_at, limit)
         if now >= end and not call.paused:
-            call.reason = call.reason or (LEFT_RUNNING if patience else "")
+            call.explain(LEFT_RUNNING if patience else "")
             return MARK
         if shell.dead:
             return DEAD
