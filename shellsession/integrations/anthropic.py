@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from pydantic import Field
 
@@ -20,6 +20,9 @@ from ..models import Request, Result, check_seconds
 from ..text import MAX_CHARS
 from .binding import run_to_end
 from .toolbox import Toolbox, ToolOptions, describe, limits_for
+
+if TYPE_CHECKING:
+    from anthropic.lib.tools import BetaAsyncBuiltinFunctionTool, BetaBuiltinFunctionTool
 
 # The entry for the request's list of tools. The API has the description and the schema.
 TOOL: Final = {"type": "bash_20250124", "name": "bash"}
@@ -127,7 +130,7 @@ def _check(bash: object, kind: type, other: str) -> None:
         raise InvalidRequest(f"this takes a {kind.__name__}, not {type(bash).__name__}: use {other} instead")
 
 
-def runnable(bash: Tool[str]) -> Any:
+def runnable(bash: Tool[str]) -> BetaBuiltinFunctionTool:
     """The tool for the SDK's tool runner: ``client.beta.messages.tool_runner(tools=[runnable(bash)], ...)``.
 
     Raises InvalidRequest for an ``AsyncTool``.
@@ -137,14 +140,14 @@ def runnable(bash: Tool[str]) -> Any:
     return _for_runner(sdk, TOOL, bash)
 
 
-def async_runnable(bash: AsyncTool[str]) -> Any:
+def async_runnable(bash: AsyncTool[str]) -> BetaAsyncBuiltinFunctionTool:
     """As ``runnable``, for the asynchronous client."""
     sdk = _sdk()
     _check(bash, AsyncTool, "runnable")
     return _for_async_runner(sdk, TOOL, bash)
 
 
-def tools(where: Any, agent: object = None, **options: Unpack[ToolOptions]) -> list[Any]:
+def tools(where: Any, agent: object = None, **options: Unpack[ToolOptions]) -> list[BetaBuiltinFunctionTool]:
     """The tools of ``Toolbox.VERBS``, for ``client.beta.messages.tool_runner(tools=...)``.
 
     ``where``: a session of any kind, or ``Agents`` with the name of the ``agent``. ``options``: see ``Toolbox``. The
@@ -158,13 +161,13 @@ def tools(where: Any, agent: object = None, **options: Unpack[ToolOptions]) -> l
     return [_for_runner(sdk, Toolbox.definition(verb), caller(verb)) for verb in Toolbox.VERBS]
 
 
-def async_tools(where: Any, agent: object = None, **options: Unpack[ToolOptions]) -> list[Any]:
+def async_tools(where: Any, agent: object = None, **options: Unpack[ToolOptions]) -> list[BetaAsyncBuiltinFunctionTool]:
     """As ``tools``, for ``AsyncAnthropic``."""
     sdk, toolbox = _sdk(), Toolbox(where, agent, **options)
     return [_for_async_runner(sdk, Toolbox.definition(verb), partial(toolbox.call, verb)) for verb in Toolbox.VERBS]
 
 
-def _for_runner(sdk: Any, definition: Mapping[str, Any], run: Callable[[object], str]) -> Any:
+def _for_runner(sdk: Any, definition: Mapping[str, Any], run: Callable[[object], str]) -> BetaBuiltinFunctionTool:
     class Runnable(sdk.BetaBuiltinFunctionTool):
         def to_dict(self) -> Any:
             return dict(definition)
@@ -178,7 +181,9 @@ def _for_runner(sdk: Any, definition: Mapping[str, Any], run: Callable[[object],
     return Runnable()
 
 
-def _for_async_runner(sdk: Any, definition: Mapping[str, Any], run: Callable[[object], Awaitable[str]]) -> Any:
+def _for_async_runner(
+    sdk: Any, definition: Mapping[str, Any], run: Callable[[object], Awaitable[str]]
+) -> BetaAsyncBuiltinFunctionTool:
     class Runnable(sdk.BetaAsyncBuiltinFunctionTool):
         def to_dict(self) -> Any:
             return dict(definition)
