@@ -249,7 +249,10 @@ class _Reader:
                 self._leaf(node)
 
     def _fault(self, node: Node) -> None:
-        self._script.fault = self._script.fault or f"line {node.start_point.row + 1}, near {self._text(node)[:40]!r}"
+        near = f"{self._text(node)[:40]!r}"
+        if len(near) == 3 and b"<>" in self._source[max(0, node.start_byte - 1) : node.end_byte + 1]:
+            near = "'<>', a redirection that no rule covers"
+        self._script.fault = self._script.fault or f"line {node.start_point.row + 1}, near {near}"
 
     def _text(self, node: Node) -> str:
         return self._source[node.start_byte : node.end_byte].decode("utf-8", "surrogateescape")

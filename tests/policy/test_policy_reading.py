@@ -66,6 +66,12 @@ def test_what_is_only_mentioned_is_not_denied(command: str) -> None:
     assert verdict(Policy(deny_commands=["rm"], strict=True), command) == ""
 
 
+@pytest.mark.parametrize("command", ["ls <> w", "ls <>w", "exec 3<>w", "ls <>w >v"])
+def test_redirection_for_reading_and_writing_is_refused_by_its_name(command: str) -> None:
+    for policy in (Policy(strict=True), Policy(allow=["ls", "exec"])):
+        assert "(line 1, near '<>', a redirection that no rule covers)" in verdict(policy, command)
+
+
 @pytest.mark.parametrize("text", UNREADABLE)
 def test_an_unreadable_text_is_refused_if_it_may_break_a_rule(text: str) -> None:
     said = r"it cannot be parsed as bash \(line \d, near .*\)"
