@@ -21,7 +21,7 @@ from .engine.io.waiter import Waiter
 from .engine.kernel.signals import signals_deferred
 from .engine.verbs.call import Call, SessionJob
 from .engine.verbs.engine import Engine
-from .engine.verbs.state import check_patterns, check_snapshot, seek
+from .engine.verbs.state import check_snapshot, seek
 from .errors import FORKED, InvalidRequest, SessionClosed
 from .models import TTY, Limits, OnTimeout, Request, State, Terminal, check_flag, command_bytes
 from .observe import Observer
@@ -42,11 +42,11 @@ from .paging import Query, Read
 from .redact import Redact, redaction
 from .sandbox import Sandbox
 from .signatures import AnySession, Command, RunOptions, Seconds, Text, deadline, explained, fed
+from .state.snapshot import Snapshot, check_patterns
 
 if TYPE_CHECKING:
     from .policy.rules import Policy
     from .policy.secrets import Secrets
-    from .state.snapshot import Snapshot
     from .state.values import Restored
 
 # How many seconds ``poll`` waits for another thread or task that is in a verb.

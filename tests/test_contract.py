@@ -28,8 +28,10 @@ from shellsession import (
     Session,
     SessionBusy,
     SessionClosed,
+    Snapshot,
 )
 from shellsession.inner import InnerHere
+from shellsession.state.values import Variable
 
 sh = kinds.sh
 
@@ -315,6 +317,36 @@ def test_restart_and_close(sh: Session) -> None:
     assert (sh.closed, sh.pid, sh.jobs()) == (True, None, [])
 
 
+def test_snapshot_is_restored_after_the_end_of_the_shell(sh: Session) -> None:
+    sh.run(r"""cd /usr; X=$'\xff'; f() { printf %s "$X"; }; T_TOKEN=1; l=(secret-1 2); set -o pipefail""")
+    snap = sh.snapshot(exclude=["*_TOKEN"], secrets=["secret-1"])
+    assert {tuple(one) for one in snap.left_out} == {("variable", "T_TOKEN"), ("variable", "l")}
+    assert not sh.run("exit 3").state_kept
+    report = sh.restore(snap)
+    assert (report.not_restored, sh.restored) == ((), report)
+    result = sh.run("f; echo ${T_TOKEN-none} ${l-none}; set -o | grep pipefail")
+    assert result.stdout_bytes.split() == [b"\xffnone", b"none", b"pipefail", b"on"]
+    assert (result.cwd, sh.snapshot().functions) == ("/usr", snap.functions)
+
+
+def test_snapshot_that_is_none_changes_nothing(sh: Session) -> None:
+    sh.run("X=kept")
+    for wrong in (None, b"x", {"cwd": "/"}):
+        with pytest.raises(InvalidRequest, match="must be a Snapshot"):
+            sh.restore(cast(Snapshot, wrong))
+    with pytest.raises(InvalidRequest, match="exclude must be"):
+        sh.snapshot(exclude="X")
+    assert sh.run("echo $X").stdout == "kept\n"
+
+
+def test_snapshot_and_running_command_exclude_each_other(sh: Session) -> None:
+    sh.run("sleep 100", timeout=0.1, on_timeout="yield")
+    with pytest.raises(SessionBusy):
+        sh.snapshot()
+    assert sh.restore(Snapshot(cwd="/usr", variables={"X": Variable("1")})).complete
+    assert sh.run("pwd; echo $X").stdout == "/usr\n1\n"
+
+
 _VERBS: Final[dict[str, Callable[[Session], object]]] = {
     "open": lambda sh: sh.open(),
     "run": lambda sh: sh.run("true"),
@@ -327,6 +359,8 @@ _VERBS: Final[dict[str, Callable[[Session], object]]] = {
     "expect": lambda sh: sh.expect("x"),
     "expect_exact": lambda sh: sh.expect_exact("x"),
     "restart": lambda sh: sh.restart(),
+    "snapshot": lambda sh: sh.snapshot(),
+    "restore": lambda sh: sh.restore(Snapshot()),
     "resize": lambda sh: sh.resize(99, 33),
     "read_output": lambda sh: sh.read_output("c1"),
     "read_file": lambda sh: sh.read_file("file"),

@@ -94,7 +94,7 @@ _NOT_THE_MODELS: Final = {
     **dict.fromkeys(["tty", "echo", "merge_stderr", "isolated"], "how the toolbox reads output; nothing to choose"),
     **dict.fromkeys(["cwd", "env"], "a model writes them into its command"),
 }
-_NOT_OPENED: Final = {"snapshot"}  # a session in the daemon has no snapshots yet
+_NOT_OPENED: Final = {"snapshot"}  # it does not fit into a header: `restore` sends it as a part
 _RESULT: Final = Result(b"", b"", 0, None, "/", 0.1, "exited")
 
 

@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Any, Final
 
+from ..errors import InvalidRequest
 from ..models import Record
 from .values import Function, Omission, Variable
 
 # Variables with these names are secret.
 _SECRET_NAMES: Final = ("*TOKEN*", "*SECRET*", "*PASSWORD*", "*PASSWD*", "*KEY*")
+
+
+def check_patterns(exclude: Sequence[str]) -> tuple[str, ...]:
+    """Return the patterns of names. Raises InvalidRequest."""
+    if isinstance(exclude, str) or not all(isinstance(one, str) for one in exclude):
+        raise InvalidRequest("exclude must be a sequence of patterns of names, such as ['*TOKEN*']")
+    return tuple(exclude)
+
+
+def check_secrets(secrets: Sequence[str]) -> tuple[str, ...]:
+    """Return the secret values. Raises InvalidRequest, which shows none of them."""
+    if isinstance(secrets, str) or not all(isinstance(one, str) and one for one in secrets):
+        raise InvalidRequest("secrets must be a sequence of texts, none of them empty")
+    return tuple(secrets)
+
+
 EMPTY: Final[Mapping[str, Any]] = MappingProxyType({})
 
 

@@ -15,15 +15,12 @@ from typing import Any, Self, Unpack
 from ...engine.io.jobs import AsyncJob
 from ...engine.io.loop import LoopPoller, adrive, in_thread, to_its_end
 from ...engine.io.threads import Steps
-from ...errors import InvalidRequest
 from ...options import SessionOptions
 from ...signatures import LoopSession, Seconds, T, awaited, refuse_unknown
-from ...state.snapshot import Snapshot
-from ...state.values import Restored
 from ..protocol.wire import Message
 from .exchange import Backend, Cancellation
 from .link import Link
-from .remote import CONNECT_OPTIONS, NO_SNAPSHOTS, PreparedRun, Remote, RemoteJob
+from .remote import CONNECT_OPTIONS, PreparedRun, Remote, RemoteJob
 from .session import RemoteSession
 from .transport import Channel, Transport
 
@@ -176,13 +173,6 @@ class AsyncRemoteSession(Remote, LoopSession[PreparedRun]):
     type = awaited(RemoteSession.type)
     interrupt = awaited(RemoteSession.interrupt)
     restart = awaited(RemoteSession.restart)
-
-    async def snapshot(self, *, exclude: Sequence[str] = (), secrets: Sequence[str] = ()) -> Snapshot:
-        """As ``RemoteSession.snapshot``."""
-        raise InvalidRequest(NO_SNAPSHOTS)
-
-    async def restore(self, snapshot: Snapshot) -> Restored:
-        """As ``RemoteSession.restore``."""
-        raise InvalidRequest(NO_SNAPSHOTS)
-
+    snapshot = awaited(RemoteSession.snapshot)
+    restore = awaited(RemoteSession.restore)
     close = awaited(RemoteSession.close)

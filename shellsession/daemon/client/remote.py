@@ -62,8 +62,10 @@ from ...options import (
 from ...paging import Piece, Query, Read, page
 from ...redact import Redact, redact_data, redact_from
 from ...signatures import AnyJob, AnySession, Command, RunOptions, Seconds, T, deadline, fed
+from ...state.snapshot import Snapshot, check_patterns, check_secrets
+from ...state.values import Difference, Restored
 from ..protocol.endpoint import lasting_name
-from ..protocol.messages import closed_meanwhile, field, from_part, only_part, to_result
+from ..protocol.messages import closed_meanwhile, field, from_part, only_part, to_part, to_result
 from ..protocol.wire import OUTPUT_MAX, PARTS_MAX, Message
 from .exchange import Backend, Exchange
 from .link import Pool
@@ -101,7 +103,7 @@ def _sandbox_fields(sandbox: Sandbox) -> dict[str, object]:
     return {"write": write, "hide": hide, **others, **limits}
 
 
-NO_SNAPSHOTS: Final = "a session in the daemon has no snapshots yet: use a Session of this process"
+NO_SNAPSHOTS: Final = "snapshot= is for a session of this process: connect without it, then call restore()"
 
 
 def opening(
@@ -219,6 +221,7 @@ class Remote(AnySession[PreparedRun]):
         self._timeout: float | None = 120.0  # the default that applies
         self.opened_here = False  # did this client open the session, or was it there before?
         self.handed_back = ""  # the id of the command that was handed back to this client; "" for none
+        self._restored = Restored()  # the report of this client's last restore
         self._closed = False
         self._observers = Observers(agent)
         self._command = b""  # the text of the command that was handed back, if this client ran it
@@ -286,6 +289,11 @@ class Remote(AnySession[PreparedRun]):
     def is_opened(self) -> bool:
         """Has a daemon the session, as far as this client knows? Until then, ``opening`` may still change."""
         return bool(self._incarnation)
+
+    @property
+    def restored(self) -> Restored:
+        """What the last restore of this client has done."""
+        return self._restored
 
     @property
     def closed(self) -> bool:
@@ -657,6 +665,19 @@ class Remote(AnySession[PreparedRun]):
     async def _restart(self) -> None:
         await self._ask(self.message("restart"))
         self.handed_back = ""
+
+    async def _snapshot(self, exclude: Sequence[str], secrets: Sequence[str]) -> Snapshot:
+        wanted = [list(check_patterns(exclude)), list(check_secrets(secrets))]
+        reply = await self._ask(self.message("snapshot", to_part(wanted)))
+        return Snapshot.from_bytes(only_part(reply.parts))
+
+    async def _restore(self, snapshot: Snapshot) -> Restored:
+        if not isinstance(snapshot, Snapshot):
+            raise InvalidRequest(f"snapshot must be a Snapshot, not {type(snapshot).__name__}")
+        reply = await self._ask(self.message("restore", snapshot.to_bytes()))
+        self.handed_back = ""
+        self._restored = Restored(tuple(Difference(*map(str, one)) for one in from_part(reply.parts)))
+        return self._restored
 
     async def _close(self) -> None:
         if not self._closed:

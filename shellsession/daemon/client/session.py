@@ -12,7 +12,6 @@ from typing import Final, Self, Unpack
 
 from ...engine.io.jobs import Job
 from ...engine.kernel import signals
-from ...errors import InvalidRequest
 from ...keys import check_keys
 from ...models import OnOutput, Result, to_bytes
 from ...options import SessionOptions
@@ -21,7 +20,7 @@ from ...state.snapshot import Snapshot
 from ...state.values import Restored
 from ..protocol import directory_lock
 from ..protocol.wire import Message
-from .remote import CONNECT_OPTIONS, NO_SNAPSHOTS, PreparedRun, Remote, RemoteJob
+from .remote import CONNECT_OPTIONS, PreparedRun, Remote, RemoteJob
 
 # ``exchange`` and ``transport`` import these late. They are imported here, as a host may have no free descriptor then.
 _LOADED: Final = (threading, signals, directory_lock)
@@ -140,12 +139,12 @@ class RemoteSession(Remote, ThreadSession[PreparedRun]):
         return self._backend.give(self._restart())
 
     def snapshot(self, *, exclude: Sequence[str] = (), secrets: Sequence[str] = ()) -> Snapshot:
-        """As ``Session.snapshot``. The daemon does not take snapshots yet: this raises InvalidRequest."""
-        raise InvalidRequest(NO_SNAPSHOTS)
+        """As ``Session.snapshot``."""
+        return self._backend.give(self._snapshot(exclude, secrets))
 
     def restore(self, snapshot: Snapshot) -> Restored:
-        """As ``Session.restore``. The daemon does not take snapshots yet: this raises InvalidRequest."""
-        raise InvalidRequest(NO_SNAPSHOTS)
+        """As ``Session.restore``. Ends what other clients run here."""
+        return self._backend.give(self._restore(snapshot))
 
     def close(self) -> None:
         """End the agent's session, and everything it started, for every client. A second call does nothing."""

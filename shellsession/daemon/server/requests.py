@@ -277,6 +277,18 @@ class Restart(OfAgent):
     verb: Literal["restart"]
 
 
+class TakeSnapshot(OfAgent):
+    """``Session.snapshot``. Its part has the arguments, which may be secrets. The reply's part is the snapshot."""
+
+    verb: Literal["snapshot"]
+
+
+class Restore(OfAgent):
+    """``Session.restore``. Its part is the snapshot. The reply's part lists what was not restored."""
+
+    verb: Literal["restore"]
+
+
 class Close(OfAgent):
     """``Session.close``. With ``unused``, a session whose bash has started, or is asked for, stays open."""
 

@@ -52,7 +52,7 @@ _LAST_ANSWERS: Final = 1.0
 # Seconds that a client may take to come back on another connection.
 _GRACE: Final = 2.0
 _NOT_RUN: Final = "the daemon is ending, and this request was still queued: it was not run"
-_NOT_AT_THE_END: Final = (requests.Open, requests.Start, requests.Run, requests.Restart)
+_NOT_AT_THE_END: Final = (requests.Open, requests.Start, requests.Run, requests.Restart, requests.Restore)
 _NOT_WITHOUT_LEASE: Final = (*_NOT_AT_THE_END, requests.Send, requests.Type, requests.WriteFile, requests.Renew)
 
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from ...engine.io.loop import LoopPoller, adrive, to_its_end
+from ...engine.io.threads import T
 from ...engine.kernel import proc
 from ...engine.kernel.family import GENERATIONS
 from ...engine.verbs.delivery import Delivery
@@ -33,7 +34,8 @@ from ...keys import check_keys
 from ...models import Result, Stream, check_seconds
 from ...redact import redact_data
 from ...signatures import deadline
-from ..protocol.messages import closed_meanwhile, from_result, to_part
+from ...state.snapshot import Snapshot
+from ..protocol.messages import closed_meanwhile, from_part, from_result, to_part
 from ..protocol.wire import PARTS_MAX
 from . import requests
 from .connection import LEFT, Answer, Incoming, Listener
@@ -277,11 +279,28 @@ async def _glimpse(shared: SharedSession, incoming: Incoming) -> Answer:
     return Answer({"value": ended}, (text,))
 
 
-async def _restart(shared: SharedSession, incoming: Incoming) -> None:
+async def _restart(shared: SharedSession, _: Incoming) -> None:
+    await _restart_with(shared, shared.session.restart)
+
+
+async def _restore(shared: SharedSession, incoming: Incoming) -> Answer:
+    snapshot = Snapshot.from_bytes(incoming.part)
+    report = await _restart_with(shared, lambda: shared.session.restore(snapshot))
+    return Answer({"value": None}, (to_part([list(one) for one in report.not_restored]),))
+
+
+async def _snapshot(shared: SharedSession, incoming: Incoming) -> Answer:
+    exclude, secrets = from_part(incoming.parts)
+    with shared.attending():
+        snapshot = await shared.session.snapshot(exclude=exclude, secrets=secrets)
+    return Answer({"value": None}, (snapshot.to_bytes(),))
+
+
+async def _restart_with(shared: SharedSession, verb: Callable[[], Awaitable[T]]) -> T:
     with shared.attending():
         before, ran = shared.engine.shell, shared.engine.current is not None
         try:
-            await shared.session.restart()
+            return await verb()
         finally:
             if shared.engine.shell is not before:  # else it was refused, and the command runs on
                 shared.note_shell_end(RESTARTED)
@@ -408,11 +427,22 @@ _OF_AGENT: dict[type, Callable[[SharedSession, Incoming], Awaitable[Answer | Non
     requests.Type: _type,
     requests.Glimpse: _glimpse,
     requests.Restart: _restart,
+    requests.TakeSnapshot: _snapshot,
+    requests.Restore: _restore,
     requests.Close: _close,
     requests.Hold: _hold,
     **_WITHOUT_COMMAND,
 }
-_NOT_FROM_INSIDE = {requests.Run, requests.Wait, requests.Send, requests.Glimpse, requests.Watch, requests.Hold}
+_NOT_FROM_INSIDE = {
+    requests.TakeSnapshot,
+    requests.Restore,
+    requests.Run,
+    requests.Wait,
+    requests.Send,
+    requests.Glimpse,
+    requests.Watch,
+    requests.Hold,
+}
 # A hold keeps out the commands and the input of others, but not requests that only look, or that end something.
 _DESPITE_HOLD = {*_WITHOUT_COMMAND, requests.Wait, requests.Poll, requests.Interrupt, requests.Restart, requests.Close}
 

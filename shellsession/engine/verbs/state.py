@@ -28,7 +28,7 @@ from ...state.dump import (
     quote_path,
     traps_line,
 )
-from ...state.snapshot import Snapshot
+from ...state.snapshot import Snapshot, check_secrets
 from ...state.values import Difference, Omission, Restored, Variable
 from ...state.writing import differences, quote, script, single_definitions, sourcing
 from ..bash.shell import Shell
@@ -269,20 +269,11 @@ def _check_locale(variables: Mapping[str, Variable]) -> None:
             return
 
 
-def seek(values: Sequence[str]) -> Callable[[str], bool] | None:
+def seek(secrets: Sequence[str]) -> Callable[[str], bool] | None:
     """Return a function that finds these values in a text, in every spelling. Raises InvalidRequest."""
-    if isinstance(values, str) or not all(isinstance(one, str) and one for one in values):
-        raise InvalidRequest("secrets must be a sequence of texts, none of them empty")
-    if not values:
+    if not (values := check_secrets(secrets)):
         return None
     from ...policy.secrets import Secrets  # rarely needed
 
-    secrets = Secrets({}, named=tuple(values))
-    return lambda text: secrets.mask(text) != text
-
-
-def check_patterns(exclude: Sequence[str]) -> tuple[str, ...]:
-    """Return the patterns of names. Raises InvalidRequest."""
-    if isinstance(exclude, str) or not all(isinstance(one, str) for one in exclude):
-        raise InvalidRequest("exclude must be a sequence of patterns of names, such as ['*TOKEN*']")
-    return tuple(exclude)
+    found = Secrets({}, named=values)
+    return lambda text: found.mask(text) != text
