@@ -118,9 +118,9 @@ def query_for(
     if stream not in ("stdout", "stderr"):
         raise InvalidRequest(f'stream is "stdout" or "stderr", not {stream!r:.100}')
     if bytes is not None and (lines is not None or grep is not None):
-        raise InvalidRequest("bytes= names a part of the stream by itself: leave out lines= and grep=")
+        raise InvalidRequest("bytes names a part of the stream by itself: leave out lines and grep")
     if sum((tail is not None, since is not None, not (lines is bytes is grep is None))) > 1:
-        raise InvalidRequest("tail= and since= each name a part of the stream by themselves: leave out all others")
+        raise InvalidRequest("tail and since each name a part of the stream by themselves: leave out all others")
     check_chars(max_chars)
     pattern = None if grep is None else compiled("grep", grep)
     ranges = _range("lines", lines, 1), _range("bytes", bytes, 0)

@@ -295,12 +295,6 @@ _MODEL_WORDING: Final = {
     "lines: should be a valid list": f"lines is {_LINES}",
     "bytes is (first, last), from 0 on, with None for the end": f"bytes is {_BYTES}",
     "bytes: should be a valid list": f"bytes is {_BYTES}",
-    "bytes= names a part of the stream by itself: leave out lines= and grep=": (
-        "bytes names a part of the stream by itself: leave out lines and grep"
-    ),
-    "tail= and since= each name a part of the stream by themselves: leave out all others": (
-        "tail and since each name a part of the stream by themselves: leave out all others"
-    ),
     "none was handed back running": "none was handed back running; `bash` runs a command",
     "it has ended, and nothing was typed": "it has ended, and nothing was typed; `wait` returns what is left to report",
 }
