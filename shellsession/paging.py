@@ -142,7 +142,8 @@ def _range(name: str, value: object, least: int) -> Range | None:
         first, last = value
         if type(first) is int and first >= least and (last is None or (type(last) is int and last >= first)):
             return first, last
-    raise InvalidRequest(f"{name} is (first, last), from {least} on, with None for the end; not {value!r:.100}")
+    advice = "; tail names the last lines" if name == "lines" else ""
+    raise InvalidRequest(f"{name} is (first, last), from {least} on, with None for the end; not {value!r:.100}{advice}")
 
 
 # Bytes that ``since`` and ``tail`` keep back at most: of an escape sequence, or of a line where secrets are masked.

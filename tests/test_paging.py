@@ -160,6 +160,12 @@ def test_lines_are_matched_as_they_are_shown() -> None:
     assert (read(b""), read(data, lines=(9, 10)), read(data, grep="y")) == ("", "", "")
 
 
+@pytest.mark.parametrize("lines", [(-5, None), [-5, -1], -5])
+def test_lines_from_the_end_are_refused_with_the_name_of_tail(lines: object) -> None:
+    with pytest.raises(InvalidRequest, match=re.escape(f"; not {lines}; tail names the last lines")):
+        query_for("c1", lines=lines)
+
+
 def newest(data: bytes, since: int, grows: bool = True, mask: Any = None, gap: tuple[int, int] = (0, 0)) -> str:
     """What a session shows of a job. ``gap``: how many bytes are missing, and where."""
     pages = page(query_for("j1", since=since, mask=mask))

@@ -31,6 +31,7 @@ _PHRASES: Final = {
     ": name a spill for more": "",
     "lines is (first, last), from 1 on, with None for the end": "--lines is FIRST:LAST or FIRST:, from 1 on",
     "bytes is (first, last), from 0 on, with None for the end": "--bytes is FIRST:END or FIRST:, from 0 on",
+    "; tail names the last lines": "; --tail names the last lines",
     "bytes names a part of the stream by itself: leave out lines and grep": (
         "--bytes names a part of the stream by itself: leave out --lines and --grep"
     ),

@@ -69,6 +69,7 @@ def test_what_is_not_kept_is_said(daemon: Daemon, agent: str) -> None:
     assert (nothing.returncode, nothing.stdout) == (0, b"")
     assert nothing.stderr == b"shellsession: nothing to show: stdout has no such part, or no line matches\n"
     assert b"is not a range of numbers" in cli(daemon.socket, "output", agent, "--lines", "7").stderr
+    assert b"; --tail names the last lines" in cli(daemon.socket, "output", agent, "--lines=-7:").stderr
     assert b"no session" in cli(daemon.socket, "output", f"{agent}-never").stderr
 
 
