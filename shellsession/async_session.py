@@ -484,6 +484,7 @@ class AsyncSession(Base, LoopSession[Request]):
         return await self.do(expect(engine, pattern, until, exact))
 
     async def read_page(self, query: Query, read: Read = page) -> Any:
+        """As ``Session.read_page``."""
         return await adrive(self._reading(query, read), LoopPoller())
 
     async def _transfer(self, transfer: Transfer[T]) -> T:

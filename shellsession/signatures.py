@@ -440,19 +440,6 @@ class LoopSession(_Streaming[R, AsyncOutput]):
     async def _checked(self, running: Awaitable[Result], check: bool, command: object) -> Result:
         return checked(await running, check, command)
 
-    async def read_page(self, query: Query) -> str:
-        """Return the part of an output that the query names."""
-        raise NotImplementedError
-
-    async def _transfer(self, transfer: Transfer[T]) -> T:
-        raise NotImplementedError
-
-    async def _run(self, request: R) -> Result:
-        raise NotImplementedError
-
-    async def _expect(self, pattern: Any, timeout: Seconds, exact: bool) -> int:
-        raise NotImplementedError
-
 
 # The streams of a job that each of its properties shows.
 _SHOWN: Final = {"stdout": ("stdout", "terminal"), "stderr": ("stderr",)}

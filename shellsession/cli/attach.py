@@ -22,7 +22,7 @@ from ..daemon.client.session import connect
 from ..daemon.client.transport import ConnectionLost, UnixTransport
 from ..daemon.protocol.endpoint import socket_path
 from ..daemon.protocol.messages import to_error
-from ..daemon.protocol.wire import PROTOCOL, Decoder, Message, encode
+from ..daemon.protocol.wire import PROTOCOL, Message, encode
 from ..engine.io.threads import Poller, drive
 from ..errors import (
     DaemonUnavailable,
@@ -115,9 +115,10 @@ class AgentConnection:
 
     def __init__(self, agent: str, path: str) -> None:
         self.agent = agent
-        self._channel, self._poller, self._decoder = UnixTransport(path).connect(start=False), Poller(), Decoder()
-        self.fd = self._channel.fileno()
-        self._link = Link(self._channel, self._poller)
+        channel, self._poller = UnixTransport(path).connect(start=False), Poller()
+        self.fd = channel.fileno()
+        self._link = Link(channel, self._poller)
+        self.receive = self._link.read
         try:
             drive(self._link.greet(), self._poller)
         except BaseException:
@@ -129,18 +130,6 @@ class AgentConnection:
         header: dict[str, object] = {"protocol": PROTOCOL, "id": self._link.next_id(), "verb": verb, **fields}
         drive(self._link.send(encode({**header, "agent": self.agent}, *parts)), self._poller)
         return str(header["id"])
-
-    def receive(self) -> list[Message]:
-        """Read once, and return the messages that are complete. Raises ConnectionLost."""
-        try:
-            data = self._channel.receive()
-        except BlockingIOError:
-            return []
-        except OSError as error:
-            raise ConnectionLost from error
-        if not data:
-            raise ConnectionLost
-        return self._decoder.feed(data)
 
     def close(self) -> None:
         self._link.close()

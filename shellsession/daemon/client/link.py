@@ -117,16 +117,20 @@ class Link:
                 and time.monotonic() >= until
             ):
                 raise TimeoutError
-            try:
-                data = self._channel.receive()
-            except BlockingIOError:
-                continue
-            except OSError as error:
-                raise ConnectionLost from error
-            if not data:
-                raise ConnectionLost
-            self._messages = self._decoder.feed(data)
+            self._messages = self.read()
         return self._messages.pop(0)
+
+    def read(self) -> list[Message]:
+        """Read once, and return the messages that are complete. Raises ConnectionLost."""
+        try:
+            data = self._channel.receive()
+        except BlockingIOError:
+            return []
+        except OSError as error:
+            raise ConnectionLost from error
+        if not data:
+            raise ConnectionLost
+        return self._decoder.feed(data)
 
     def close(self) -> None:
         self.closed = True

@@ -583,6 +583,7 @@ class Remote(AnySession[PreparedRun]):
     # -- the other verbs
 
     def read_page(self, query: Query, read: Read = page) -> Any:
+        """Return what ``read`` makes of the output that the query names."""
         return self._backend.give(self._read(query, read))
 
     async def _read(self, query: Query, read: Read) -> Any:
