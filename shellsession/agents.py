@@ -142,24 +142,22 @@ class Registry(Generic[S]):
             record = self._open.get(key)
             return None if record is None or record.session is None or record.session.closed else record.session
 
-    def take(self, agent: object, options: SessionOptions, make: Callable[[SessionOptions], S]) -> S:
+    def take(self, agent: object, named: Rules, make: Callable[[Rules], S]) -> S:
         """The agent's session, made now if it has none. Raises AlreadyOpen, TooManySessions and SessionClosed.
 
-        ``options``: those that the caller names. ``make`` gets them with the agent's rules.
+        ``named``: the rules that the caller names. ``make`` gets those of the agent.
         """
         key = _key(agent)
         with self.lock:
             if (session := self.find(agent)) is not None:
-                _refuse_others(agent, options, session)
+                _refuse_others(agent, named, session)
                 return session
-            rules = self.keep_rules(agent, Rules.of(options))
-            others = {name: value for name, value in options.items() if name not in Rules._fields}
-            wanted: Any = {**others, **rules.options()}
+            rules = self.keep_rules(agent, named)
             if len(self._open) >= self.max_sessions:
                 self.settle()
                 if len(self._open) >= self.max_sessions:
                     self._raise_too_many()
-            session = make(wanted)
+            session = make(rules)
             record = self._others.pop(key, None) or self._new(agent)
             self._open[key] = record
             return record.open(session)
@@ -339,9 +337,9 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def _refuse_others(agent: object, options: SessionOptions, session: Base) -> None:
-    """Raise AlreadyOpen if these options name another sandbox, policy or redaction than the session has."""
-    for name in session.engine.options.rules.lacks(Rules.of(options)):
+def _refuse_others(agent: object, named: Rules, session: Base) -> None:
+    """Raise AlreadyOpen if another sandbox, policy or redaction is named than the session has."""
+    for name in session.engine.options.rules.lacks(named):
         raise AlreadyOpen(
             f"agent {_name(agent)!r} has a session without this {name} already: close it, or leave out {name}="
         )
@@ -383,14 +381,25 @@ class _Agents(Generic[S]):
         """
         if options:
             refuse_unknown(f"{type(self).__name__}.session", options, SessionOptions.__annotations__)
-        session = self.registry.take(agent, options, lambda named: self._made(agent, {**self.options, **named}))
-        self._schedule_check()
-        return session
+        others: Any = {name: value for name, value in options.items() if name not in Rules._fields}
 
-    def _made(self, agent: object, options: SessionOptions) -> S:
-        session = self._kind(**options)
-        observers = session.engine.observers
-        observers.agent, observers.callbacks = _name(agent), self._observers
+        def make(rules: Rules) -> S:
+            merged: SessionOptions = {**self.options, **others, **rules.options()}
+            return self._kind(**merged)
+
+        return self.take(agent, Rules.of(options), make)
+
+    def take(self, agent: object, named: Rules, make: Callable[[Rules], S]) -> S:
+        """The agent's session. If it has none, ``make`` makes it, with the agent's rules; see ``Registry.take``."""
+
+        def made(rules: Rules) -> S:
+            session = make(rules)
+            observers = session.engine.observers
+            observers.agent, observers.callbacks = _name(agent), self._observers
+            return session
+
+        session = self.registry.take(agent, named, made)
+        self._schedule_check()
         return session
 
     def observe(self, observer: Observer) -> None:

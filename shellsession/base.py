@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from .engine.io.loop import LoopWaiter
 from .engine.io.output import resolve_spill
@@ -28,18 +28,11 @@ from .observe import Observer
 from .options import (
     Options,
     absolute,
-    bash_of,
-    check_options,
-    check_policy,
-    check_sandbox,
     check_size,
-    commands_of,
-    defaults_of,
-    place_of,
     scope_of,
 )
 from .paging import Query, Read
-from .redact import Redact, redaction
+from .redact import Redact
 from .sandbox import Sandbox
 from .signatures import AnySession, Command, RunOptions, Seconds, Text, deadline, explained, fed
 from .state.snapshot import Snapshot, check_patterns
@@ -113,43 +106,29 @@ class Base(AnySession[Request]):
 
         Raises InvalidRequest.
         """
-        check_sandbox(sandbox)
-        kept = Limits() if limits is None else _limits_of(limits, sandbox)
-        self._defaults = defaults_of(locals(), kept)
-        self._gentle = "kill" if on_timeout == "kill" else "interrupt"
-        check_options(env, extra_env, agent_env, size)
-        check_flag("check_startup", check_startup)
-        check_policy(policy)
-        if (place := place_of(cwd)) is not None and not os.path.isdir(place):
+        self._begin(Options.of(locals()))
+
+    @classmethod
+    def of(cls, options: Options) -> Self:
+        """A session with these options, as ``Options.of`` has checked them. Raises InvalidRequest."""
+        session = cls.__new__(cls)
+        session._begin(options)
+        return session
+
+    def _begin(self, options: Options) -> None:
+        place, program = options.cwd, options.bash
+        limits = resolve_spill(options.limits, options.sandbox)
+        if place is not None and not os.path.isdir(place):
             raise InvalidRequest(f"cwd {place!r} is not a directory: make it, or name another")
-        program = bash_of(bash)
-        first, last = commands_of("startup", startup), commands_of("shutdown", shutdown)
-        place, program = absolute(place) if place else None, absolute(program) if "/" in program else program
-        mine, added = (None if given is None else dict(given) for given in (env, extra_env))
-        options = Options(
-            cwd=place,
-            env=mine,
-            extra_env=added,
-            agent_env=agent_env,
-            timeout=timeout,
-            on_timeout=on_timeout,
-            tty=tty,
-            limits=kept,
-            idle_timeout=idle_timeout,
-            stdin=stdin,
-            merge_stderr=merge_stderr,
-            startup=first,
-            check_startup=check_startup,
-            shutdown=last,
-            size=(size[0], size[1]),
-            bash=program,
-            sandbox=sandbox,
-            policy=policy,
-            redact=redaction(redact),
-            snapshot=snapshot,
+        options = options.__replace__(
+            cwd=absolute(place) if place else None,
+            bash=absolute(program) if "/" in program else program,
+            limits=limits,
         )
-        if snapshot is not None:
-            check_snapshot(snapshot, options)
+        self._defaults = options.defaults()
+        self._gentle = "kill" if options.on_timeout == "kill" else "interrupt"
+        if options.snapshot is not None:
+            check_snapshot(options.snapshot, options)
         self.engine = Engine(options)
         self._owner = os.getpid()
         self._waiters: list[Waiter | LoopWaiter] = []

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from .engine.verbs.engine import Engine
     from .observe import Observer
-    from .options import SessionOptions
+    from .options import Options, Rules, SessionOptions
     from .policy.secrets import Secrets
 
 
@@ -52,6 +52,10 @@ class InnerHere(Inner, Protocol):
     relied_on: bool  # a tool depends on its state: if it was closed for being idle, the next call reports that
     lasts: bool  # its tool promises that it lasts as long as its agent: only an ``idle_ttl`` closes it
     idle_ttl: float | EllipsisType | None  # its own, if a client has named one
+
+    @classmethod
+    def of(cls, options: Options) -> Any:
+        """A session with these options, as ``Options.of`` has checked them."""
 
     @property
     def do(self) -> Callable[..., Any]:
@@ -96,6 +100,9 @@ class InnerAgents(Protocol):
 
     registry: Any  # a ``Registry``
     options: SessionOptions  # those of every session
+
+    def take(self, agent: object, named: Rules, make: Callable[[Rules], Any]) -> Any:
+        """The agent's session. If it has none, ``make`` makes it, with the agent's rules."""
 
     def observe(self, observer: Observer) -> None:
         """Call ``observer`` for each command of all sessions that ends from now on."""

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
 from .errors import InvalidRequest
-from .models import TTY, Limits, OnTimeout, Record, Request, Terminal, path_text, to_bytes
+from .models import TTY, Limits, OnTimeout, Record, Request, Terminal, check_flag, path_text, to_bytes
 from .redact import redaction
 from .signatures import RunOptions, Text
 
@@ -31,7 +31,7 @@ class Options(Record, unshown=("env", "extra_env")):
     env: Mapping[str, str] | None = None
     extra_env: Mapping[str, str] | None = None
     agent_env: bool = True
-    timeout: float | None = None
+    timeout: float | None = 120.0
     on_timeout: OnTimeout = "interrupt"
     tty: bool = True
     limits: Limits = Limits()
@@ -48,6 +48,44 @@ class Options(Record, unshown=("env", "extra_env")):
     redact: bool | tuple[re.Pattern[str], ...] = False
     snapshot: Snapshot | None = None
     umask: int | None = None  # of the client that opened it; None: the host's
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Options:
+        """The options that a caller names, checked and copied; all else in ``given`` is ignored. Raises InvalidRequest.
+
+        Paths are as they were given: they may be those of another machine.
+        """
+        options = {name: given[name] for name in cls._types if name in given}
+        for name in ("sandbox", "policy", "limits"):
+            if options.get(name, ...) is None:
+                del options[name]
+        made = cls(**options)
+        check_sandbox(made.sandbox)
+        if not isinstance(made.limits, Limits):
+            raise InvalidRequest(f"limits must be a Limits, not {made.limits!r}")
+        made.defaults()
+        check_options(made.env, made.extra_env, made.agent_env, made.size)
+        check_flag("check_startup", made.check_startup)
+        check_policy(made.policy)
+        return made.__replace__(
+            cwd=place_of(made.cwd),
+            bash=bash_of(made.bash),
+            env=None if made.env is None else dict(made.env),
+            extra_env=None if made.extra_env is None else dict(made.extra_env),
+            startup=commands_of("startup", made.startup),
+            shutdown=commands_of("shutdown", made.shutdown),
+            size=(made.size[0], made.size[1]),
+            redact=redaction(made.redact),
+        )
+
+    def defaults(self) -> Request:
+        """The defaults of ``run``. Raises InvalidRequest."""
+        if self.stdin not in (None, TTY):
+            raise InvalidRequest("stdin of a session is None or TTY: give a command its input with run(stdin=...)")
+        defaults = Request(b"", limits=self.limits, **{name: getattr(self, name) for name in _DEFAULTS})
+        if defaults.stdin is TTY and not defaults.tty:
+            raise InvalidRequest("stdin=TTY gives each command the terminal: leave out tty=False")
+        return defaults
 
     @property
     def rules(self) -> Rules:
@@ -75,16 +113,19 @@ class Rules(NamedTuple):
 
         Each rule stays until another one is named in its place, or the agent is closed.
         """
-        return self._replace(**named.options())
+        redact = self.redact if named.redact is False else named.redact
+        return Rules(named.sandbox or self.sandbox, named.policy or self.policy, redact)
 
     def lacks(self, named: Rules) -> list[str]:
         """Which of the rules that are named these do not have."""
         then = self.next(named)
         return [name for name, old, new in zip(self._fields, self, then, strict=True) if old != new]
 
-    def options(self) -> dict[str, Any]:
+    def options(self) -> SessionOptions:
         """The rules that are named, as options of a session."""
-        return {name: value for name, value in self._asdict().items() if value not in (None, False)}
+        named: Any = {name: value for name, value in self._asdict().items() if value not in (None, False)}
+        options: SessionOptions = named
+        return options
 
 
 _DEFAULTS: Final = ("timeout", "on_timeout", "tty", "idle_timeout", "stdin", "merge_stderr")
@@ -161,17 +202,6 @@ def commands_of(name: str, commands: object) -> tuple[bytes, ...]:
     if not isinstance(commands, Iterable) or isinstance(commands, Mapping):
         raise InvalidRequest(f"{name} must be a sequence of commands, not {_shown(commands)}")
     return tuple(Request(to_bytes(name, text)).command for text in commands)
-
-
-def defaults_of(options: Mapping[str, Any], limits: Limits) -> Request:
-    """Return a request with the options of a session that are defaults of ``run``. Raises InvalidRequest."""
-    given = {name: options[name] for name in _DEFAULTS if name in options}
-    if given.get("stdin") not in (None, TTY):
-        raise InvalidRequest("stdin of a session is None or TTY: give a command its input with run(stdin=...)")
-    defaults = Request(b"", limits=limits, **given)
-    if defaults.stdin is TTY and not defaults.tty:
-        raise InvalidRequest("stdin=TTY gives each command the terminal: leave out tty=False")
-    return defaults
 
 
 def check_options(env: object, extra_env: object, agent_env: object, size: object) -> None:

@@ -174,8 +174,8 @@ def test_each_place_has_each_option_of_a_session() -> None:
     def here(**given: Any) -> Options:
         return Session(**given).engine.options
 
-    async def opened(given: dict[str, Any]) -> Options:
-        asked = request_of({"verb": "open", **opening(**given)})
+    async def opened(given: SessionOptions) -> Options:
+        asked = request_of({"verb": "open", **opening(given)})
         assert isinstance(asked, requests.Open)
         async with AsyncAgents() as agents:
             sessions = Sessions(agents, Journal(None), Store())
@@ -183,7 +183,8 @@ def test_each_place_has_each_option_of_a_session() -> None:
             return sessions.of("a").engine.options
 
     def there(**given: Any) -> Options:
-        return asyncio.run(opened(given))
+        options: Any = given
+        return asyncio.run(opened(options))
 
     def arrives(name: str, make: Callable[..., Options]) -> bool:
         with_it, without = make(**{name: _SESSION[name]}), make()

@@ -139,7 +139,7 @@ def _defaults(args: argparse.Namespace) -> dict[str, Any]:
                 existing(name, path)
     from ..daemon.client.remote import opening  # the daemon itself does not need it
 
-    fields = opening(**options)
+    fields = opening(options)
     return {name: fields[name] for name in options}
 
 

@@ -279,7 +279,7 @@ class _RayAgents(Generic[S]):
         if resources is not None and not _is_resources(resources):
             raise InvalidRequest(f'resources is a dict such as {{"GPU": 1}}, not {resources!r:.100}')
         check_elsewhere(session_options)
-        self._opening, self._default_rules = opening(inherited={}, **session_options), Rules.of(session_options)
+        self._opening, self._default_rules = opening(session_options, {}), Rules.of(session_options)
         self._rules: dict[str, Rules] = {}  # of agents that were not closed
         self._lasts = lifetime == "detached"
         name = f"shellsession-{secrets.token_hex(8)}" if name is None else name
@@ -324,7 +324,7 @@ class _RayAgents(Generic[S]):
                 # The last session may have been on another node, which alone remembers this.
                 rules = self._rules[agent] = before.next(named)
                 others: Any = {name: value for name, value in options.items() if name not in Rules._fields}
-                fields = {**self._opening, **opening(inherited={}, **others, **rules.options())}
+                fields = {**self._opening, **opening({**others, **rules.options()}, {})}
                 transport = _AgentTransport(self._cluster, agent)
                 session = self._sessions[agent] = self._kind(agent, transport, True, fields, transport)
             elif lacks := self._default_rules.next(before).lacks(named):
@@ -334,7 +334,7 @@ class _RayAgents(Generic[S]):
                         f" {lacks[0]}="
                     )
                 rules = self._rules[agent] = before.next(named)
-                session.opening = {**session.opening, **opening(inherited={}, **rules.options())}
+                session.opening = {**session.opening, **opening(rules.options(), {})}
             return session
 
     def _forget(self, agent: str) -> S:

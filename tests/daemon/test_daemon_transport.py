@@ -108,7 +108,7 @@ either = pytest.mark.parametrize("client", [blocking, with_asyncio], ids=["sync"
 def transport(daemon: Daemon) -> Iterator[RelayTransport]:
     transport = RelayTransport(daemon.socket)
     yield transport
-    with RemoteSession("relayed", transport, False, opening()) as session:
+    with RemoteSession("relayed", transport, False, opening({})) as session:
         session.close()
 
 
@@ -117,7 +117,7 @@ def test_a_command_whose_connection_is_cut_runs_once(
     transport: RelayTransport, gate: Gate, place: Path, client: Client
 ) -> None:
     with ThreadPoolExecutor(1) as threads:
-        result = threads.submit(client, transport, opening(cwd=place), gate.text)
+        result = threads.submit(client, transport, opening({"cwd": place}), gate.text)
         gate.until_begun()
         transport.channels[0].process.kill()
         wait_until(lambda: len(transport.channels) == 2, "another connection")
@@ -136,9 +136,9 @@ def test_a_command_that_is_left_is_ended(transport: RelayTransport, place: Path,
 
     seconds = unique_seconds()
     with pytest.raises(Left):
-        client(transport, opening(cwd=place), f"X=kept; echo begun; sleep {seconds}", on_output=leave)
+        client(transport, opening({"cwd": place}), f"X=kept; echo begun; sleep {seconds}", on_output=leave)
     assert with_argument(seconds) == []
-    assert client(transport, opening(), "echo $X").stdout == "kept\n"
+    assert client(transport, opening({}), "echo $X").stdout == "kept\n"
 
 
 def test_a_request_that_no_daemon_takes_has_its_attempts() -> None:

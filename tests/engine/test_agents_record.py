@@ -22,8 +22,7 @@ _MOST = 2
 class FakeSession:
     """A session as far as a registry sees it: a real one would take a bash for each step."""
 
-    def __init__(self, options: dict[str, Any]) -> None:
-        rules = Rules(**{name: options[name] for name in Rules._fields if name in options})
+    def __init__(self, rules: Rules) -> None:
         self.engine = SimpleNamespace(expired=False, last=None, options=SimpleNamespace(rules=rules))
         self.closed = self.relied_on = False
         self.policy = rules.policy
@@ -51,14 +50,14 @@ class Model(RuleBasedStateMachine):
 
     @rule(agent=AGENTS, policy=POLICIES, fails=st.booleans())
     def take(self, agent: str, policy: Policy | None, fails: bool) -> None:
-        def make(options: Any) -> FakeSession:
+        def make(rules: Rules) -> FakeSession:
             if fails:
                 raise OSError
-            return FakeSession(options)
+            return FakeSession(rules)
 
         was_open = self.open.get(agent)
         try:
-            session = self.registry.take(agent, {"policy": policy}, make)
+            session = self.registry.take(agent, Rules(policy=policy), make)
         except AlreadyOpen:
             assert was_open is not None
             assert policy not in (None, was_open.policy)

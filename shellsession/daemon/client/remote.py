@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from contextvars import ContextVar
 from functools import cached_property, partial
@@ -47,16 +47,10 @@ from ...models import (
 )
 from ...observe import Observer, Observers
 from ...options import (
+    Options,
     SessionOptions,
     absolute,
-    bash_of,
-    check_options,
-    check_policy,
-    check_sandbox,
     check_size,
-    commands_of,
-    defaults_of,
-    place_of,
     scope_of,
 )
 from ...paging import Piece, Query, Read, page
@@ -104,63 +98,50 @@ def _sandbox_fields(sandbox: Sandbox) -> dict[str, object]:
 
 
 NO_SNAPSHOTS: Final = "snapshot= is for a session of this process: connect without it, then call restore()"
+# The options of a session that a request has as they are named.
+_AS_THEY_ARE: Final = frozenset(
+    ["agent_env", "timeout", "on_timeout", "tty", "idle_timeout", "stdin", "merge_stderr", "check_startup", "size"]
+)
 
 
-def opening(
-    cwd: str | os.PathLike[str] | None = None,
-    env: Mapping[str, str] | None = None,
-    extra_env: Mapping[str, str] | None = None,
-    limits: Limits | None = None,
-    startup: Iterable[str | bytes] = (),
-    shutdown: Iterable[str | bytes] = (),
-    sandbox: Sandbox | None = None,
-    policy: Policy | None = None,
-    redact: Redact = False,
-    inherited: dict[str, Any] | None = None,
-    **options: Any,
-) -> dict[str, Any]:
+def opening(options: SessionOptions, inherited: dict[str, Any] | None = None) -> dict[str, Any]:
     """The fields of a request that opens a session with these options, which are those of ``Session``.
 
     Directory, environment and umask are by default ``inherited``: those of this process. Raises InvalidRequest.
     """
-    if options.pop("snapshot", None) is not None:
+    if options.get("snapshot") is not None:
         raise InvalidRequest(NO_SNAPSHOTS)
-    check_options(env, extra_env, options.get("agent_env", True), options.get("size", (200, 50)))
-    check_flag("check_startup", options.get("check_startup", True))
-    defaults = defaults_of(options, Limits() if limits is None else limits)  # raises for values that Session refuses
+    made = Options.of(options)
+    given: dict[str, Any] = {name: value for name, value in options.items() if name in _AS_THEY_ARE}
+    fields = (process_state() if inherited is None else inherited) | given
     if "bash" in options:  # found on the client's PATH, not the daemon's
         from shutil import which  # 5 ms, and rarely needed
 
-        bash = bash_of(options["bash"])
-        options["bash"] = _path(which(bash) or bash)
-    place = place_of(cwd)
-    fields = {**(process_state() if inherited is None else inherited), **options}
-    for name, commands in (("startup", startup), ("shutdown", shutdown)):
-        if texts := commands_of(name, commands):
+        fields["bash"] = _path(which(made.bash) or made.bash)
+    for name, texts in (("startup", made.startup), ("shutdown", made.shutdown)):
+        if texts:
             fields[name] = [wire_text(text) for text in texts]
-    if defaults.stdin is TTY:
+    if made.stdin is TTY:
         fields["stdin"] = "tty"
-    if place is not None:
-        fields |= {"cwd": _path(place), "cwd_named": True}
-    if env is not None:
-        fields |= {"env": dict(env), "inherited": False}
-    if extra_env is not None:
-        fields["extra_env"] = dict(extra_env)
-    if limits is not None:
-        fields["limits"] = limits_fields(limits)
-    check_sandbox(sandbox)
-    if sandbox is not None:
-        fields["sandbox"] = _sandbox_fields(sandbox)
-    if policy is not None:
-        check_policy(policy)
-        if policy.confirm is not None:
+    if made.cwd is not None:
+        fields |= {"cwd": _path(made.cwd), "cwd_named": True}
+    if made.env is not None:
+        fields |= {"env": made.env, "inherited": False}
+    if made.extra_env is not None:
+        fields["extra_env"] = made.extra_env
+    if options.get("limits") is not None:
+        fields["limits"] = limits_fields(made.limits)
+    if made.sandbox is not None:
+        fields["sandbox"] = _sandbox_fields(made.sandbox)
+    if made.policy is not None:
+        if made.policy.confirm is not None:
             raise InvalidRequest(
                 "policy: confirm= is a function of this process, which the daemon cannot call: leave it out there, and"
                 " call policy.check() before run()"
             )
-        fields["policy"] = policy.to_dict()
-    if redact is not False:
-        fields["redact"] = redact_data(redact)
+        fields["policy"] = made.policy.to_dict()
+    if made.redact is not False:
+        fields["redact"] = redact_data(made.redact)
     return fields
 
 
@@ -257,7 +238,7 @@ class Remote(AnySession[PreparedRun]):
         transport = transport_of(socket, via, remote)
         if not transport.is_local:
             check_elsewhere(options)
-        fields = opening(**options) if transport.is_local else opening(inherited={}, **options)
+        fields = opening(options, None if transport.is_local else {})
         if options:
             fields["exact"] = list(options)
         if not create:

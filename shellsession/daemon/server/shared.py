@@ -13,7 +13,6 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...agents import EXPIRED, AsyncAgents
@@ -41,7 +40,7 @@ from ...errors import (
     StateLost,
 )
 from ...models import TTY, Result, Stream, check_seconds
-from ...options import Rules, SessionOptions, commands_of
+from ...options import Options, Rules, commands_of
 from ...policy.secrets import Secrets
 from ...store import StoredAgent
 from ..protocol.wire import encode
@@ -53,7 +52,6 @@ from .journal import Begun, Journal
 if TYPE_CHECKING:
     from ...engine.verbs.call import Call, SessionJob
     from ...engine.verbs.engine import Engine
-    from ...options import Options
     from ...store import Store
     from .connection import Connection
 
@@ -148,14 +146,12 @@ class Sessions:
             env = rules.sandbox.environment(env)
         if request.inherited and request.agent_env:
             env = for_agent(env)
-        fields = SessionOptions.__annotations__.keys() - {"snapshot"}
-        options: Any = {name: getattr(request, name) for name in fields}
-        options |= {"env": env, **rules._asdict()}
-        options["limits"] = None if request.limits is None else request.limits.made()
-        options["stdin"] = None if request.stdin is None else TTY
-        session = self._agents.session(request.agent, **options)
+        given = {**dict(request), "env": env, **rules._asdict()}
+        given["limits"] = None if request.limits is None else request.limits.made()
+        given["stdin"] = None if request.stdin is None else TTY
+        options = Options.of(given)
+        session = self._agents.take(request.agent, options.rules, lambda _: AsyncSession.of(options))
         self._set_idle_ttl(session, request)
-        session.engine.options = replace(session.engine.options, umask=request.umask)
         session.engine.jobs, session.engine.jobs_made = self._released.pop(request.agent, ([], 0))
         secrets = () if rules.policy is None else rules.policy.secrets
         known = Secrets({**request.env, **(request.extra_env or {})}, named=secrets, redact=rules.redact)
