@@ -20,7 +20,7 @@ from hypothesis import given, strategies as st
 
 from shellsession import Result
 from shellsession.daemon.protocol.endpoint import socket_path
-from shellsession.daemon.server.audit import KEPT, Audit, path_for, read
+from shellsession.daemon.server.audit import KEPT, Audit, Entry, path_for, read
 from shellsession.daemon.server.log import PrivateFile
 from shellsession.policy.secrets import Secrets
 from shellsession.redact import MASK
@@ -34,7 +34,8 @@ def test_a_line_says_how_much_and_never_what(log: Path, monkeypatch: pytest.Monk
     with monkeypatch.context() as far_away:
         far_away.setenv("TZ", "XYZ-5:30")
         time.tzset()
-        Audit(str(log)).record("bob", b"echo pa55word", Secrets({"PASSWORD": "pa55word"}), result, when=1700000000.0666)
+        secrets = Secrets({"PASSWORD": "pa55word"})
+        Audit(str(log)).record([Entry("bob", b"echo pa55word", secrets, result, 1700000000.0666)])
     time.tzset()
     line = log.read_text(encoding="ascii")
     assert json.loads(line) == {
@@ -54,7 +55,8 @@ def test_a_line_says_how_much_and_never_what(log: Path, monkeypatch: pytest.Monk
 
 def test_what_there_is_nothing_to_say_of_is_left_out(log: Path) -> None:
     before = time.time()
-    Audit(str(log)).record("bob", b"exit", NOTHING, Result(b"", b"", None, 9, "/", 0.0, "shell_exited"))
+    result = Result(b"", b"", None, 9, "/", 0.0, "shell_exited")
+    Audit(str(log)).record([Entry("bob", b"exit", NOTHING, result, time.time())])
     (entry,) = read(str(log))
     assert entry["exit_code"] is None
     assert entry.keys() == {"time", "agent", "command", "exit_code", "outcome", "duration", "stdout", "stderr"}
@@ -87,7 +89,7 @@ def test_any_command_is_one_line(tmp_path: Path, command: bytes, agent: str) -> 
     log = tmp_path / "any.jsonl"
     log.unlink(missing_ok=True)
     audit = Audit(str(log))
-    audit.record(agent, command, NOTHING, DONE)
+    audit.record([Entry(agent, command, NOTHING, DONE, time.time())])
     audit.close()
     assert re.fullmatch(rb"[ -~]+\n", log.read_bytes())
     (entry,) = read(str(log), agent=agent)

@@ -81,16 +81,17 @@ def test_what_another_daemon_has_just_rotated_is_not_rotated_again(log: Path, mo
 
 
 WRITER = """
-import sys
+import sys, time
 from shellsession import Result
 from shellsession.daemon.server.log import PrivateFile
-from shellsession.daemon.server.audit import Audit
+from shellsession.daemon.server.audit import Audit, Entry
 from shellsession.policy.secrets import Secrets
 path, name, count, limit = sys.argv[1:]
 audit = Audit(path, max_bytes=int(limit), files=1000)
 result = Result(b"", b"", 0, None, "/", 0.0, "exited")
 for number in range(int(count)):
-    audit.record(name, b"%d " % number + b"x" * (number % 50 * 80), Secrets({}), result)
+    command = b"%d " % number + b"x" * (number % 50 * 80)
+    audit.record([Entry(name, command, Secrets({}), result, time.time())])
 sys.exit(audit.fault or 0)
 """
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import stat
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shellsession import Result
-from shellsession.daemon.server.audit import Audit, read
+from shellsession.daemon.server.audit import Audit, Entry, read
 from shellsession.policy.secrets import Secrets
 
 NOTHING = Secrets({})
@@ -23,7 +24,7 @@ def log(tmp_path: Path) -> Path:
 
 def say(audit: Audit, *commands: str, agent: str = "a", secrets: Secrets = NOTHING) -> None:
     for command in commands:
-        audit.record(agent, command.encode(), secrets, DONE)
+        audit.record([Entry(agent, command.encode(), secrets, DONE, time.time())])
 
 
 def commands(log: Path, **options: Any) -> list[str]:

@@ -75,17 +75,11 @@ class Audit:
         """Raise OSError if no line could be written now."""
         self._open()
 
-    def record(
-        self, agent: str, command: bytes, secrets: Secrets, result: Result | str, when: float | None = None
-    ) -> None:
-        """Write the line of one command; see ``Entry``. ``when``: in seconds since the epoch, now by default."""
-        self.record_all([Entry(agent, command, secrets, result, time.time() if when is None else when)])
-
-    def record_all(self, entries: Sequence[Entry]) -> None:
-        """Write the lines of several commands with one write(2)."""
+    def record(self, entries: Sequence[Entry]) -> None:
+        """Write the lines of these commands with one write(2)."""
         self.fault = ""  # a fault that persists is found again
         try:
-            self._append(b"".join(_line(*entry) for entry in entries))
+            self._append(b"".join(map(_line, entries)))
         except OSError as error:
             self._warn("a line was lost; the next one will be tried", error)
 
@@ -165,10 +159,9 @@ class Audit:
             logging.getLogger("shellsession.daemon").warning("%s", self.fault)
 
 
-def _line(
-    agent: str, command: bytes, secrets: Secrets, result: Result | str | None, when: float, id: str, client: int
-) -> bytes:
+def _line(one: Entry) -> bytes:
     """The line of one command."""
+    agent, command, secrets, result, when, id, client = one
     seconds, milliseconds = divmod(round(when * 1000), 1000)
     text = secrets.mask(command.decode("utf-8", "surrogateescape"), KEPT + 1)
     entry: dict[str, Any] = {

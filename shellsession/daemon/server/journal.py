@@ -101,4 +101,4 @@ class Journal:
 
     def _record(self, entries: list[Entry]) -> None:
         if self._audit is not None and entries:
-            self._audit.record_all(entries)
+            self._audit.record(entries)
