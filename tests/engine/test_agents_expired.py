@@ -1,11 +1,13 @@
-"""An agent stays confined until it is closed: its next session has the same sandbox, policy and redaction."""
+"""An agent stays confined until it is closed: its next session has the same sandbox, policy and redaction.
+
+`tests/test_rules.py` holds which rules it has after any order of events.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import os
-import re
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -75,38 +77,6 @@ def test_it_keeps_its_policy_with_asyncio() -> None:
     asyncio.run(main())
 
 
-def test_what_the_caller_names_replaces_it(new_agents: NewAgents) -> None:
-    agents = new_agents()
-    agents.session("a", policy=NO_RM, redact=True)
-    expire(agents)
-    again = agents.session("a", policy=NO_LS)
-    assert (again.policy, again.redact) == (NO_LS, True)
-    expire(agents)
-    assert (agents.session("a").policy, agents.session("a").redact) == (NO_LS, True)
-    expire(agents)
-
-
-def test_none_and_false_after_an_expiry_lift_no_rules(new_agents: NewAgents) -> None:
-    agents = new_agents()
-    agents.session("a", policy=NO_RM, redact=["hunter2"])
-    expire(agents)
-    again = agents.session("a", sandbox=None, policy=None, redact=False)
-    assert (again.policy, again.redact) == (NO_RM, (re.compile("hunter2"),))
-
-
-@pytest.mark.parametrize("has_run", [False, True])
-def test_the_rules_named_last_count_whatever_became_of_the_session(new_agents: NewAgents, has_run: bool) -> None:
-    agents = new_agents()
-    if has_run:
-        agents.session("a", policy=NO_LS).run("true")
-        expire(agents)
-    for policy in (NO_LS, NO_RM):
-        agents.session("a", policy=policy, bash="/no/such/bash")
-        with pytest.raises(ShellUnavailable):
-            agents.run("a", "true")
-    assert agents.session("a").policy == NO_RM
-
-
 @pytest.mark.parametrize("end", ["open", "expired", "failed"])
 def test_the_close_of_an_agent_forgets_it(new_agents: NewAgents, end: str) -> None:
     agents = new_agents()
@@ -121,14 +91,6 @@ def test_the_close_of_an_agent_forgets_it(new_agents: NewAgents, end: str) -> No
     agents.close("a")
     with pytest.raises(NoSuchAgent):
         agents.close("a")
-
-
-def test_a_session_that_could_not_start_leaves_its_policy(new_agents: NewAgents) -> None:
-    agents = new_agents()
-    agents.session("a", policy=NO_RM, bash="/no/such/bash")
-    with pytest.raises(ShellUnavailable):
-        agents.run("a", "true")
-    assert refuses_rm(agents)
 
 
 def test_the_agents_of_a_forked_child_keep_their_policies(new_agents: NewAgents) -> None:
