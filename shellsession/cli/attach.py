@@ -76,7 +76,7 @@ def own_parser() -> argparse.ArgumentParser:
         "--others",
         choices=("wait", "refuse"),
         default="wait",
-        help="the agent's own calls wait until you leave (default), or are refused",
+        help="the agent's own calls wait up to their patience (default), or are refused",
     )
     arguments.add_socket(parser)
     arguments.add_agent(parser)
@@ -234,9 +234,9 @@ class Person(Watcher):
 
     def run(self, others: str) -> None:
         """Show the session and run commands until the person leaves."""
-        meanwhile = "wait" if others == "wait" else "are refused"
+        meanwhile = "wait up to their patience" if others == "wait" else "are refused until you leave"
         name = f"{self.name} (a new session)" if self._is_new else self.name
-        self.welcome = f"attached to {name}, whose own calls {meanwhile} until you leave: Ctrl-] leaves"
+        self.welcome = f"attached to {name}, whose own calls {meanwhile}: Ctrl-] leaves"
         self._ask("watch")
         self._ask("hold", others=others)
         while self._follow_commands() and self._refresh():

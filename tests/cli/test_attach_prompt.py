@@ -59,7 +59,7 @@ def test_commands_are_edited_and_remembered(tmux: Tmux, tmp_path: Path, agent: s
     tmux.types("C-]")
     tmux.shows("comes back\noutside$")
     tmux.types("clear; echo a''gain; attach", "Enter")
-    tmux.shows(f"again\nattached to {agent}, whose own calls wait until you leave: Ctrl-] leaves\n{agent}:/$")
+    tmux.shows(f"again\nattached to {agent}, whose own calls wait up to their patience: Ctrl-] leaves\n{agent}:/$")
     tmux.types("Up")
     tmux.shows("\n> done")
     tmux.types("Enter")

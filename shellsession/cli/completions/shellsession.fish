@@ -157,7 +157,7 @@ complete -c shellsession -n '_shtab_shellsession_using kill; and test $_shtab_sh
 complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a attach -d 'use an agent'"'"'s session yourself, at a prompt'
 complete -c shellsession -n '_shtab_shellsession_using attach' -s h -l help -d 'show this help message and exit'
 complete -c shellsession -n '_shtab_shellsession_using attach' -l read-only -d 'see what runs, and type nothing'
-complete -c shellsession -n '_shtab_shellsession_using attach' -l others -xka "wait refuse" -d 'the agent'"'"'s own calls wait until you leave'
+complete -c shellsession -n '_shtab_shellsession_using attach' -l others -xka "wait refuse" -d 'the agent'"'"'s own calls wait up to their patience'
 complete -c shellsession -n '_shtab_shellsession_using attach' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
 complete -c shellsession -n '_shtab_shellsession_using attach; and test $_shtab_shellsession_npos -eq 0' -ka "(shellsession ls --names 2>/dev/null)" -d 'whose session'
 complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a forget -d 'delete what is recorded about agents without a session'

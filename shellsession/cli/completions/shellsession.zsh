@@ -50,7 +50,7 @@ _shtab_shellsession_agent_defaults_added=0
 _shtab_shellsession_attach_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--read-only[see what runs, and type nothing]"
-  "--others[the agent\'s own calls wait until you leave]:others:(wait refuse)"
+  "--others[the agent\'s own calls wait up to their patience]:others:(wait refuse)"
   "--socket[the daemon\'s socket]:PATH:_files"
   ":whose session:_shellsession_agents"
 )
