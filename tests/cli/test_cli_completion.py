@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pexpect
 import pytest
-from commands import PROGRAM
 from daemons import Daemon
 from system import PATIENCE
+from warm import PROGRAM
 
 from docs.generate import generated
 from shellsession import connect

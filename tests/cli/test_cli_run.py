@@ -14,9 +14,10 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from commands import PROGRAM, cli, environment, finish, line, opened, running
+from commands import cli, environment, finish, line, opened, running
 from daemons import Daemon
 from system import PATIENCE, is_alive, wait_until
+from warm import PROGRAM
 
 from shellsession import Limits, Result, connect
 

@@ -11,9 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from commands import PROGRAM, cli, environment, finish, line, opened, running, seen_on_stderr
+from commands import cli, environment, finish, line, opened, running, seen_on_stderr
 from daemons import Daemon, Raw
 from system import PATIENCE, PYTHON, unique_seconds, wait_until, with_argument
+from warm import PROGRAM
 
 from shellsession import TTY, SessionClosed, connect
 from shellsession.daemon.client.admin import stats

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO
@@ -13,10 +12,10 @@ from typing import Any, BinaryIO
 import pytest
 from daemons import Daemon
 from system import PATIENCE
+from warm import PROGRAM, Popen
 
 from shellsession import RemoteSession, connect
 
-PROGRAM = (sys.executable, "-m", "shellsession")
 Word = str | bytes
 
 
@@ -30,15 +29,13 @@ def cli(
     socket: str, *words: Word, stdin: bytes = b"", env: Mapping[str, str] | None = None, cwd: str = "/"
 ) -> subprocess.CompletedProcess[bytes]:
     """Run the command line to its end."""
-    return subprocess.run(
-        [*PROGRAM, *words],
-        input=stdin,
-        capture_output=True,
-        env=environment(socket, env or {}),
-        cwd=cwd,
-        timeout=PATIENCE,
-        check=False,
-    )
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with Popen([*PROGRAM, *words], env=environment(socket, env or {}), cwd=cwd, **pipes) as process:
+        try:
+            stdout, stderr = process.communicate(stdin, PATIENCE)
+        finally:
+            process.kill()
+        return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
 
 @contextmanager
@@ -48,7 +45,7 @@ def running(
     """The running command line; its streams are pipes, unless ``options`` say otherwise."""
     options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a child inherits an ignored SIGINT (nohup)
-    process = subprocess.Popen([*PROGRAM, *words], env=environment(socket, env or {}), cwd="/", bufsize=0, **options)
+    process = Popen([*PROGRAM, *words], env=environment(socket, env or {}), cwd="/", bufsize=0, **options)
     signal.signal(signal.SIGINT, before)
     with process:
         try:

@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +18,7 @@ from typing import Any, Self
 
 import pytest
 from system import PATIENCE, stat_fields, wait_until
+from warm import PROGRAM, Popen
 
 from shellsession import AsyncAgents, RemoteSession, SessionBusy
 from shellsession.daemon.protocol.messages import from_part
@@ -81,7 +81,7 @@ class stopped:
 
 
 def command(socket: str, *options: str) -> list[str]:
-    return [sys.executable, "-m", "shellsession", "serve", "--socket", socket, *options]
+    return [*PROGRAM, "serve", "--socket", socket, *options]
 
 
 @contextmanager
@@ -92,7 +92,7 @@ def running(directory: Path, *options: str, env: Mapping[str, str] | None = None
     arguments = command(socket, "--audit", str(audit), *options)
     with (
         open(directory / "stderr", "wb") as stderr,
-        subprocess.Popen(arguments, stderr=stderr, cwd="/", env=None if env is None else dict(env)) as process,
+        Popen(arguments, stderr=stderr, cwd="/", env=None if env is None else dict(env)) as process,
     ):
         daemon = Daemon(process, socket, audit)
         try:
