@@ -173,7 +173,7 @@ def _variables(text: str) -> Iterator[tuple[str, Variable]]:
     for flags, name, value, elements, *_ in _all(_DECLARATION, text):
         if name is None:
             continue
-        attributes = flags.replace("-", "")
+        attributes = "".join(sorted(flags.replace("-", "")))
         if elements is not None:
             items = _ELEMENT.findall(elements)
             yield name, Variable(MappingProxyType({unquoted(key): unquoted(one) for key, one in items}), attributes)

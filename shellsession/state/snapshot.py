@@ -30,7 +30,23 @@ def check_secrets(secrets: Sequence[str]) -> tuple[str, ...]:
     return tuple(secrets)
 
 
-EMPTY: Final[Mapping[str, Any]] = MappingProxyType({})
+class _Empty(Mapping[str, Any]):
+    """An empty mapping that can be the default of a field: it has a hash."""
+
+    def __getitem__(self, key: str) -> Any:
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+    def __hash__(self) -> int:
+        return 0
+
+
+EMPTY: Final = _Empty()
 
 
 class Snapshot(Record, unshown=("facts",)):

@@ -59,7 +59,7 @@ def decoded(data: bytes) -> dict[str, Any]:
         )
     try:
         return _fields(json.loads(body))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise SnapshotDamaged(f"the snapshot has a form that this version never writes: {error}") from error
 
 

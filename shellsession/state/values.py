@@ -12,7 +12,7 @@ from ..models import Record
 
 
 class Variable(NamedTuple):
-    """A variable: its value, and its attributes as the letters of bash's ``declare``.
+    """A variable: its value, and its attributes as the letters of bash's ``declare``, sorted.
 
     The value is a str, a mapping of the subscripts of an array to its elements, or None if the variable is not set.
     """

@@ -14,9 +14,9 @@ _LISTINGS: Final = (
 )
 # They are about the process, or about the listing itself.
 _OWN: Final = re.compile(
-    rb"^declare -\S+ (?:BASH|BASHOPTS|BASHPID|BASH_ARGC|BASH_ARGV|BASH_COMMAND|BASH_LINENO|BASH_SOURCE|BASH_SUBSHELL"
-    rb"|EPOCH\w+"
-    rb"|BASH_EXECUTION_STRING|FUNCNAME|LINENO|PIPESTATUS|PPID|RANDOM|SECONDS|SRANDOM|HISTCMD|_|BASH_XTRACEFD)=.*\n"
+    rb"^declare -\S+ (?:BASH|BASHOPTS|BASHPID|BASH_ARGC|BASH_ARGV|BASH_ARGV0|BASH_COMMAND|BASH_EXECUTION_STRING"
+    rb"|BASH_LINENO|BASH_SOURCE|BASH_SUBSHELL|BASH_VERSION|BASH_XTRACEFD|EPOCH\w+|FUNCNAME|HISTCMD|LINENO|PIPESTATUS"
+    rb"|PPID|RANDOM|SECONDS|SRANDOM|_)(?:=.*)?\n"
     rb"|^file locks .*\n",  # the tag of a session is a limit of the kernel that has no effect
     re.MULTILINE,
 )
