@@ -102,6 +102,7 @@ _SESSION: Final[dict[str, set[str]]] = {
     "sandbox": {"None"},
     "policy": {"None"},
     "redact": {"True", "an empty list"},
+    "snapshot": {"None"},
 }
 _RUN: Final[dict[str, set[str]]] = {
     "command": _TEXTS,
