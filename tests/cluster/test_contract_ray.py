@@ -8,10 +8,13 @@ from typing import Any, cast
 
 import pytest
 import test_contract
+from clusters import LONG
 from test_contract import *  # noqa: F403 - its tests
 
 from shellsession import Session
 from shellsession.cluster import RayAgents
+
+pytestmark = pytest.mark.timeout(2 * LONG)
 
 
 @pytest.fixture(scope="module")

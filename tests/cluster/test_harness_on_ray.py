@@ -6,8 +6,13 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+from clusters import LONG
+
 from shellsession.cluster import AsyncRayAgents
 from shellsession.integrations.harness import Place
+
+pytestmark = pytest.mark.timeout(2 * LONG)
 
 
 def test_all_sessions_are_on_one_node(cluster: Any, place: Path) -> None:

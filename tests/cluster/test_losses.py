@@ -15,18 +15,20 @@ from typing import Any
 import psutil
 import pytest
 import ray
-from clusters import add_node
+from clusters import LONG, add_node
 from gates import Gate
-from system import PATIENCE, wait_until
-from test_ray_agents import LEASE, LONG, about, actors, lose, node_of, running
+from system import wait_until
+from test_ray_agents import LEASE, about, directory_of, lose, node_of, running
 
 from shellsession import DaemonUnavailable, OutcomeUnknown
 from shellsession.cluster import RayAgents
 
+pytestmark = pytest.mark.timeout(2 * LONG)
+
 
 @pytest.fixture
 def agents(cluster: Any, place: Path) -> Iterator[RayAgents]:
-    with RayAgents(cwd=str(place), timeout=PATIENCE, lease=LEASE) as agents:
+    with RayAgents(cwd=str(place), timeout=LONG, lease=LEASE) as agents:
         yield agents
 
 
@@ -39,7 +41,7 @@ def test_a_killed_daemon(agents: RayAgents, gate: Gate, pool: ThreadPoolExecutor
     result = running(agents, "a0", gate, pool)
     os.kill(about(agents, "a0")["daemon"], signal.SIGKILL)
     with pytest.raises(OutcomeUnknown):
-        result.result(PATIENCE)
+        result.result(LONG)
     with pytest.raises(DaemonUnavailable):
         agents.run(idle, "touch never")
     for agent in ("a0", idle):
@@ -67,15 +69,14 @@ def test_an_agent_gets_one_error_for_its_node(agents: RayAgents, pool: ThreadPoo
     looks = pool.submit(look)
     try:
         lose(agents, "a")
-        wait_until(error_of_next, "the loss of the node")
+        wait_until(error_of_next, "the loss of the node", LONG)
         assert agents.run("a", "echo fresh").stdout == "fresh\n"
     finally:
         over.set()
-        looks.result(PATIENCE)
+        looks.result(LONG)
         add_node(cluster)
 
 
-@pytest.mark.timeout(LONG)
 def test_new_agent_answers_after_a_node_hung_and_the_directory_died(agents: RayAgents, cluster: Any) -> None:
     """Ray has given up the node, but its relay still asks the new directory for its lease."""
     agents.place(["a", "b", "c"])
@@ -86,7 +87,7 @@ def test_new_agent_answers_after_a_node_hung_and_the_directory_died(agents: RayA
     raylet.suspend()
     try:
         wait_until(lambda: hung not in {node["NodeID"] for node in ray.nodes() if node["Alive"]}, "the loss", LONG)
-        os.kill(min(actors("Directory")), signal.SIGKILL)
+        os.kill(directory_of(agents), signal.SIGKILL)
         assert agents.run("new", "echo here").stdout == "here\n"
         assert [agents.run(name, "echo $X").stdout for name in "bc"] == ["b\n", "c\n"]
     finally:
@@ -96,7 +97,7 @@ def test_new_agent_answers_after_a_node_hung_and_the_directory_died(agents: RayA
 
 def test_directory_that_hangs_is_an_error_and_no_endless_wait(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with RayAgents(lease=1) as agents:
-        pid = ray.get(agents._cluster.directory.__ray_call__.remote(lambda _: os.getpid()))
+        pid = directory_of(agents)
         monkeypatch.setattr(agents._cluster, "_limit", 1.0)
         os.kill(pid, signal.SIGSTOP)
         try:
@@ -118,12 +119,12 @@ def test_a_command_outlives_the_driver_of_detached_agents(cluster: Any, gate: Ga
     with subprocess.Popen([sys.executable, "-c", _DRIVER, cluster.address, gate.text]) as process:
         gate.until_begun()
         process.kill()
-    agents = RayAgents(name="outlived", lifetime="detached", timeout=PATIENCE)
+    agents = RayAgents(name="outlived", lifetime="detached", timeout=LONG)
     try:
         with ThreadPoolExecutor(1) as pool:
             after = pool.submit(agents.run, "a", "echo $X")
             gate.open()
-            assert after.result(PATIENCE).stdout == "kept\n"
+            assert after.result(LONG).stdout == "kept\n"
     finally:
         agents.close()
     assert gate.count == 1
@@ -131,7 +132,7 @@ def test_a_command_outlives_the_driver_of_detached_agents(cluster: Any, gate: Ga
 
 _DEFAULTS = """
 import ray
-from clusters import running
+from clusters import LONG, running
 from system import wait_until
 from test_ray_agents import lose, node_of
 from shellsession.cluster import RayAgents
@@ -146,13 +147,12 @@ with running(2, {}), RayAgents() as agents:
         lambda _: ray.get_runtime_context().get_node_id()))
     lost = directory if directory in names else node_of(agents, "a").name
     lose(agents, names.pop(lost))
-    wait_until(lambda: not {node["NodeID"]: node["Alive"] for node in ray.nodes()}[lost], "the end of the node", 200)
+    wait_until(lambda: not {node["NodeID"]: node["Alive"] for node in ray.nodes()}[lost], "the end of the node", LONG)
     agents.run("new", "true")
     print(agents.run(*names.values(), "echo $X").stdout, end="")
 """
 
 
-@pytest.mark.timeout(LONG)
 def test_loss_of_any_node_with_defaults_costs_no_agent_of_another_node() -> None:
     """Neither Ray's health checks nor the lease are set. Ray finds the loss after 16 s."""
     path = {"PYTHONPATH": os.pathsep.join(sys.path)}

@@ -7,16 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from system import PATIENCE
+from clusters import LONG
 
 from shellsession import InvalidRequest, Policy, PolicyRefused
 from shellsession.cluster import AsyncRayAgents, RayAgents
 from shellsession.contracts import bashtool, phoenix, spec, strands
 from shellsession.integrations.toolbox import Toolbox
 
+pytestmark = pytest.mark.timeout(2 * LONG)
+
 
 async def use(tools: Toolbox) -> None:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(LONG):
         assert await tools.call("bash", {"command": "cd /; X=1"}) == "[no output]"
         assert await tools.call("bash", {"command": "echo $X $PWD; false"}) == "1 /\n[exit status 1]"
         assert "still running" in await tools.call("bash", {"command": "echo begun; sleep 1000"})

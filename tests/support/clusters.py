@@ -20,6 +20,9 @@ os.environ |= {
 import ray
 from ray.cluster_utils import Cluster
 
+# Seconds: a safety limit for what takes Ray some of its processes, also on a busy machine.
+LONG = 240.0
+
 _STORE = 76 << 20  # bytes, the least that Ray allows
 _QUICK = {
     "health_check_initial_delay_ms": 0,
@@ -43,7 +46,7 @@ def running(nodes: int, config: dict[str, int]) -> Iterator[Any]:
     try:
         for _ in range(nodes):
             add_node(cluster, wait=False)
-        cluster.wait_for_nodes()
+        cluster.wait_for_nodes(LONG)
         ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
         yield cluster
     finally:

@@ -89,10 +89,10 @@ def own_daemon(directory: Path) -> Iterator[None]:
 
 
 @functools.cache
-def run_python(program: str, cwd: Path = TOP) -> subprocess.CompletedProcess[str]:
+def run_python(program: str, cwd: Path = TOP, limit: float = _TIME_LIMIT) -> subprocess.CompletedProcess[str]:
     """Run a program once, however many tests look at it."""
     command = [sys.executable, "-W", "error", "-c", program]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=_TIME_LIMIT)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=limit)
 
 
 def run_bash(script: str, cwd: Path = TOP) -> subprocess.CompletedProcess[str]:
