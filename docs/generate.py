@@ -15,7 +15,7 @@ from typing import Any, Final
 import shtab
 from argparse_manpage.manpage import Manpage
 
-from shellsession.cli import arguments, completion
+from shellsession.cli import arguments, small
 from shellsession.models import VERSION
 
 TOP: Final = Path(__file__).parent.parent
@@ -170,7 +170,7 @@ def _examples() -> Iterator[str]:
 def generated() -> dict[Path, str]:
     """The text of each file."""
     scripts = {"bash": _bash(), "zsh": _zsh(), "fish": _by_shtab("fish")}
-    files = {completion.script(shell): text for shell, text in scripts.items()}
+    files = {Path(small.script(shell)): text for shell, text in scripts.items()}
     return {**files, TOP / "docs" / "shellsession.1": _man()}
 
 

@@ -153,7 +153,23 @@ VERBS: Final = {
     "completion": "print a script for completion in bash, zsh or fish",
 }
 
-_SMALL: Final = ("bridge", "forget", "history", "interrupt", "kill", "ls", "restart", "send", "status", "stop", "wait")
+_SMALL: Final = frozenset(
+    [
+        "bridge",
+        "completion",
+        "forget",
+        "history",
+        "interrupt",
+        "kill",
+        "ls",
+        "output",
+        "restart",
+        "send",
+        "status",
+        "stop",
+        "wait",
+    ]
+)
 
 _EXAMPLES: Final = "examples:"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -397,3 +397,92 @@ def bridge(args: Namespace, _: ArgumentParser) -> int:
             channel.turn(None)
     except PipeEnded:
         return 0
+
+
+def script(shell: str) -> str:
+    """The path of the completion script for this shell. docs/generate.py makes it from the parsers of the verbs."""
+    return os.path.join(os.path.dirname(__file__), "completions", f"shellsession.{shell}")
+
+
+@verb(
+    "SHELL",
+    option("shell", metavar="SHELL", choices=("bash", "zsh", "fish"), help="bash, zsh or fish"),
+    examples=[
+        ("shellsession completion bash >> ~/.bash_completion", "for your shells"),
+        ("shellsession completion bash > /etc/bash_completion.d/shellsession", "for all users of this machine"),
+        (
+            "shellsession completion zsh > ~/.zfunc/_shellsession",
+            "for zsh, with fpath+=~/.zfunc above compinit in .zshrc",
+        ),
+        ("shellsession completion fish > ~/.config/fish/completions/shellsession.fish", "for fish"),
+    ],
+)
+def completion(args: Namespace, _: ArgumentParser) -> int:
+    """Print a script that makes your shell complete verbs, options, and the names of agents."""
+    with open(script(args.shell), encoding="utf-8") as file:
+        show(file.read().rstrip())
+    return 0
+
+
+def _range(text: str) -> tuple[int, int | None]:
+    first, colon, last = text.partition(":")
+    with suppress(ValueError):
+        if colon:
+            return int(first), int(last) if last else None
+    raise ArgumentTypeError(f"{text!r:.40} is not a range of numbers such as 200:300 or 200:")
+
+
+@verb(
+    "[OPTIONS] AGENT [ID]",
+    option("--stream", choices=("stdout", "stderr"), default="stdout", help="which stream (default: stdout)"),
+    option("--lines", metavar="A:B", type=_range, help="the lines from A to B, counted from 1; A: goes on"),
+    option("--grep", metavar="RE", help="only the lines that match a Python regular expression"),
+    option("--bytes", metavar="A:B", type=_range, help="the bytes from A up to B (excluded), counted from 0"),
+    option("--tail", metavar="N", type=arguments.positive, help="the last N lines"),
+    option(
+        "--since",
+        metavar="N",
+        type=arguments.count,
+        help="only what is new since the answer that gave this number, if more may come; 0 gives the first one",
+    ),
+    option(
+        "--max-chars",
+        metavar="N",
+        type=arguments.positive,
+        default=30_000,
+        help="how much to show at most (default: 30000)",
+    ),
+    add_place,
+    add_agent,
+    option(
+        "id", metavar="ID", nargs="?", default="", help="id of a result or job (default: the latest result with output)"
+    ),
+    examples=[
+        ("shellsession output builder", "the latest output, from its first line"),
+        ("shellsession output builder c17 --lines 200:300", "some lines of the result with this id"),
+        ("shellsession output builder j1 --tail 50", "the last lines of a job, and the number for --since"),
+        ("shellsession output builder --grep 'error|warning'", "the lines that match, with their numbers"),
+    ],
+)
+def output(args: Namespace, _: ArgumentParser) -> int:
+    """Show a part of what a command or job of the agent printed. The session keeps the last 20 short outputs and the
+    last 20 others, 64 MiB together. If there is more than --max-chars, the last line names the next call. `shellsession
+    run --json` prints the id of each result. Secrets that the session's redact= finds are shown as ***."""
+    import shlex
+
+    from ..daemon.client.admin import Visit
+    from ..paging import query_for
+    from ..redact import masker
+    from .relay import write
+
+    query = query_for(
+        args.id, args.stream, args.lines, args.bytes, args.grep, args.max_chars, None, args.tail, args.since
+    )
+    with Visit(args.agent, args.socket) as visit:
+        query = query._replace(mask=masker(visit.redact))
+        text = visit.read_page(query._replace(verb=f"shellsession output {shlex.quote(args.agent)}"))
+    if not text:
+        talk(f"nothing to show: {args.stream} has no such part, or no line matches")
+    ends = args.bytes or not text or text.endswith("\n")
+    write("stdout", (text if ends else f"{text}\n").encode("utf-8", "replace"))
+    return 0

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack
 
 from ..contracts import cancel
 from ..contracts.cancel import CancelToken, in_own_thread
@@ -25,7 +25,7 @@ from ..inner import Inner
 from ..models import Result, State, command_bytes
 from ..paging import Query, Read
 from ..session import Session
-from ..signatures import Command
+from ..signatures import Command, RunOptions
 from .threads import until_ended
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class ThreadedSession:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._session, name)  # a method that does not wait
 
-    async def run(self, command: Command, **options: Any) -> Result:
+    async def run(self, command: Command, **options: Unpack[RunOptions]) -> Result:
         token = CancelToken()
         work = in_own_thread(cancel.run, self._session, command_bytes(command), options, token)
         return await until_ended(work, token.cancel)

@@ -13,12 +13,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from inspect import isawaitable, iscoroutinefunction
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from ..async_session import AsyncSession
 from ..daemon.client.async_session import AsyncRemoteSession
 from ..errors import InvalidRequest, ShellSessionError
 from ..models import Limits, Result
+from ..signatures import RunOptions
 
 # Returns a session for that name, or an awaitable of one: ``lambda name: aconnect(name, via=["ssh", "box"])``.
 Connect = Callable[[str], Any | Awaitable[Any]]
@@ -94,7 +95,7 @@ class Place:
             steps.insert(0, ["cd", "--", cwd])
         return await self.run(" && ".join(map(shlex.join, steps)), on_timeout="interrupt", **options)
 
-    async def run(self, command: str, **options: Any) -> Result:
+    async def run(self, command: str, **options: Unpack[RunOptions]) -> Result:
         """Run a command in a subshell. After a ShellSessionError, its session is closed and not used again."""
         session = self._idle.pop() if self._idle else await self._another()
         options |= {"isolated": True, "tty": False}

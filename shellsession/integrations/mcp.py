@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, Final, Unpack, cast
 
 from pydantic import BaseModel
 
@@ -27,7 +27,7 @@ from ..options import SessionOptions
 from ..policy.rules import UNCONFIRMED, Policy, refused
 from ..signatures import Seconds
 from .binding import AwaitedSession
-from .toolbox import PROGRESS, Command, Interactive, Timeout, Toolbox
+from .toolbox import PROGRESS, Command, Interactive, Timeout, Toolbox, ToolOptions
 
 try:
     import anyio
@@ -171,7 +171,7 @@ def serve(
     options: SessionOptions | None = None,
     asking: Policy | None = None,
     idle_ttl: Seconds = ...,
-    **settings: Any,
+    **settings: Unpack[ToolOptions],
 ) -> None:
     """Serve on stdin and stdout until the client closes them. ``settings`` are those of ``Toolbox``.
 
