@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from ..errors import SnapshotDamaged
-from .values import Function, Variable
+from .values import OWN, Function, Variable
 from .writing import quote
 
 # `|| ((1))`: no failure here may end the shell (`set -e`) or run an ERR trap.
@@ -27,16 +27,6 @@ _LISTS: Final = (
     rb"printf END",
 )
 _LISTING: Final = _COUNTED + b"".join(b"\\builtin " + words + _SECTION for words in _LISTS)
-
-# Set by bash itself, or a view of what is restored in another way. No snapshot has them.
-_OWN: Final = (
-    "BASH BASHOPTS BASHPID BASH_ALIASES BASH_ARGC BASH_ARGV BASH_ARGV0 BASH_CMDS BASH_COMMAND BASH_EXECUTION_STRING"
-    " BASH_LINENO BASH_MONOSECONDS BASH_SOURCE BASH_SUBSHELL BASH_TRAPSIG BASH_VERSINFO BASH_VERSION COMP_CWORD"
-    " COMP_KEY COMP_LINE COMP_POINT COMP_TYPE COMP_WORDS DIRSTACK EPOCHREALTIME EPOCHSECONDS EUID FUNCNAME GROUPS"
-    " HISTCMD HOSTNAME HOSTTYPE LINENO MACHTYPE OSTYPE PIPESTATUS PPID RANDOM SECONDS SHELLOPTS SHLVL SRANDOM UID"
-    " _"
-)
-OWN: Final = frozenset(_OWN.split())
 
 
 class Dump(NamedTuple):

@@ -6,9 +6,19 @@ Texts of bash are bytes. Here they are str. A byte that is not UTF-8 is a lone s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ..models import Record
+
+# Set by bash itself, or a view of what is restored in another way. No snapshot has them.
+_OWN: Final = (
+    "BASH BASHOPTS BASHPID BASH_ALIASES BASH_ARGC BASH_ARGV BASH_ARGV0 BASH_CMDS BASH_COMMAND BASH_EXECUTION_STRING"
+    " BASH_LINENO BASH_MONOSECONDS BASH_SOURCE BASH_SUBSHELL BASH_TRAPSIG BASH_VERSINFO BASH_VERSION COMP_CWORD"
+    " COMP_KEY COMP_LINE COMP_POINT COMP_TYPE COMP_WORDS DIRSTACK EPOCHREALTIME EPOCHSECONDS EUID FUNCNAME GROUPS"
+    " HISTCMD HOSTNAME HOSTTYPE LINENO MACHTYPE OSTYPE PIPESTATUS PPID RANDOM SECONDS SHELLOPTS SHLVL SRANDOM UID"
+    " _"
+)
+OWN: Final = frozenset(_OWN.split())
 
 
 class Variable(NamedTuple):

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from .snapshot import Snapshot
-from .values import Difference, Function, Variable
+from .values import OWN, Difference, Function, Variable
 
 _BARE: Final = re.compile(rb"[A-Za-z0-9_/.,:@%][A-Za-z0-9_/.,:@%+-]*+")
 _SPECIAL: Final = re.compile(rb"[^ -&(-\[\]-~]")
@@ -55,16 +55,10 @@ def quote(value: str) -> bytes:
 
 
 class Script(NamedTuple):
-    """The texts that restore a snapshot: ``begin`` is typed, ``body`` is sourced, and ``end`` is evaluated as one line.
+    """The text that restores a snapshot. It sources ``functions``, a text of definitions, if there are some."""
 
-    ``body`` sources ``functions``, a text of definitions, if there are some. Traps are not its business: at its end,
-    bash sets those back that a sourced file does not inherit.
-    """
-
-    begin: bytes
-    body: bytes
+    text: bytes
     functions: bytes
-    end: bytes
 
 
 class _Plan(NamedTuple):
@@ -76,14 +70,21 @@ class _Plan(NamedTuple):
     lost_functions: list[str]
 
 
-def script(snapshot: Snapshot, fresh: Snapshot, environment: Collection[str], functions_path: bytes) -> Script:
-    """Return the texts that give a bash in the state ``fresh`` that of the snapshot.
+def assumed(environment: Mapping[str, str]) -> Snapshot:
+    """Return the state that a bash with this environment has at its start, as far as it can be told without asking."""
+    return Snapshot(variables={name: Variable(value, "x") for name, value in environment.items() if name not in OWN})
+
+
+def script(
+    snapshot: Snapshot, fresh: Snapshot, environment: Collection[str], functions_path: bytes, singly: bool = False
+) -> Script:
+    """Return the text that gives a bash in the state ``fresh`` that of the snapshot.
 
     ``environment``: the names of the variables that bash was started with: those that the snapshot's session had
-    inherited, too, keep their value.
+    inherited, too, keep their value. ``singly``: define each function by itself.
     """
     plan = _plan(snapshot, fresh, environment)
-    body = [*_settings(snapshot, fresh), *_lose(plan)]
+    body = [*_begin(fresh), *_settings(snapshot, fresh), *_lose(plan)]
     late, references, frozen = list[bytes](), list[bytes](), list[str]()
     for name, variable in plan.variables.items():
         old = fresh.variables.get(name)
@@ -95,7 +96,7 @@ def script(snapshot: Snapshot, fresh: Snapshot, environment: Collection[str], fu
             (late if name in _LATE else body).extend(_assignment(name, variable))
             frozen += [name] * ("r" in variable.attributes)
     if plan.functions:
-        body += sourcing(functions_path)
+        body += _defining(plan.functions.values()) if singly else _sourcing(functions_path)
     for letter in "xtr":
         if names := [name for name, one in plan.functions.items() if letter in one.attributes]:
             body.append(b"\\builtin declare -f%b -- %b" % (letter.encode(), _words(names)))
@@ -103,9 +104,9 @@ def script(snapshot: Snapshot, fresh: Snapshot, environment: Collection[str], fu
     body += [b"\\builtin complete %b" % _words(words) for words in snapshot.completions]
     body += [*late, *references]
     body += [b"\\builtin declare -r -- %b" % _words(frozen)] if frozen else []
-    definitions = b"".join(definition(name, one) for name, one in plan.functions.items())
-    begin = b"; ".join(_begin(fresh))
-    return Script(begin, b"\n".join(body) + b"\n", definitions, b"; ".join(_end(snapshot, fresh)))
+    body.append(b"; ".join(_end(snapshot, fresh)))
+    definitions = b"" if singly else b"".join(map(_definition, plan.functions.values()))
+    return Script(b"\n".join(body), definitions)
 
 
 def _plan(snapshot: Snapshot, fresh: Snapshot, environment: Collection[str]) -> _Plan:
@@ -131,8 +132,14 @@ def _plan(snapshot: Snapshot, fresh: Snapshot, environment: Collection[str]) -> 
 
 
 def _is_own(name: str, snapshot: Snapshot) -> bool:
-    """Return whether the variable is about the old process, or `cd` sets it."""
-    return name == "BASH_XTRACEFD" or (name == "PWD" and snapshot.variables[name].value == snapshot.cwd)
+    """Return whether the variable is about the old process, or `cd` or bash itself sets it."""
+    value = snapshot.variables[name].value
+    return name == "BASH_XTRACEFD" or (name == "PWD" and value == snapshot.cwd) or _is_computed(name, value)
+
+
+def _is_computed(name: str, value: object) -> bool:
+    """Return whether bash computes the variable when it is first used."""
+    return name == "COMP_WORDBREAKS" and value is None
 
 
 def _begin(fresh: Snapshot) -> Iterator[bytes]:
@@ -141,13 +148,13 @@ def _begin(fresh: Snapshot) -> Iterator[bytes]:
     yield b"\\builtin shopt -u expand_aliases extdebug"
     if traps := sorted(fresh.traps, key=lambda name: name not in _LAST_TRAPS):
         yield b"\\builtin trap - " + _words(traps)
+    if fresh.disabled:
+        yield b"\\builtin enable -- " + _words(fresh.disabled)
 
 
 def _settings(snapshot: Snapshot, fresh: Snapshot) -> Iterator[bytes]:
     """Yield what removes the aliases and the like of the startup commands, and goes to the directory."""
     yield b"\\builtin unalias -a"
-    if disabled := [name for name in fresh.disabled if name not in snapshot.disabled]:
-        yield b"\\builtin enable -- " + _words(disabled)
     if fresh.completions:
         yield b"\\builtin complete -r"
     if fresh.directories:
@@ -200,32 +207,34 @@ def _words(words: Iterable[str]) -> bytes:
     return b" ".join(map(quote, words))
 
 
-def definition(name: str, function: Function) -> bytes:
+def _definition(function: Function) -> bytes:
     """Return the definition of the function. After the word `function`, bash takes any name."""
-    text = function.text.removeprefix("function ")
-    return b"function " + text.encode("utf-8", "surrogateescape")
+    return b"function " + function.text.removeprefix("function ").encode("utf-8", "surrogateescape")
 
 
-def single_definitions(functions: Mapping[str, Function]) -> bytes:
-    """Return a text that defines each function by itself: a definition that bash cannot read does not end the rest."""
-    return b"".join(
-        b"\\builtin eval -- %b\n" % quote(definition(name, one).decode("utf-8", "surrogateescape"))
-        for name, one in functions.items()
-    )
+def _sourcing(path: bytes) -> Iterator[bytes]:
+    """Yield the lines that source a file of definitions, in which bash runs nothing else."""
+    word = quote(path.decode("utf-8", "surrogateescape"))
+    return _guarded(f"[[ ${{BASH_SOURCE[0]}} != {word.decode()} ]]", [b"\\builtin . " + word])
 
 
-def sourcing(path: bytes) -> list[bytes]:
-    """Return the lines that source a file of definitions, in which bash runs nothing else.
+def _defining(functions: Iterable[Function]) -> Iterator[bytes]:
+    """Yield the lines that define each function by itself, and run nothing else.
+
+    A definition that bash cannot read ends the file that has it. It does not end these.
+    """
+    texts = (_definition(one).decode("utf-8", "surrogateescape") for one in functions)
+    return _guarded(r"[[ $BASH_COMMAND == '\builtin '* ]]", [b"\\builtin eval -- " + quote(text) for text in texts])
+
+
+def _guarded(condition: str, lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the lines between others that let bash run only commands for which the condition holds.
 
     With extdebug, bash skips a command for which the DEBUG trap is false. A definition runs no such trap.
     """
-    word = quote(path.decode("utf-8", "surrogateescape"))
-    guard = quote(f"[[ ${{BASH_SOURCE[0]}} != {word.decode()} ]]")
-    return [
-        b"\\builtin shopt -s extglob extdebug; \\builtin set -T; \\builtin trap -- %b DEBUG" % guard,
-        b"\\builtin . " + word,
-        b"\\builtin trap - DEBUG; \\builtin shopt -u extdebug",
-    ]
+    yield b"\\builtin shopt -s extglob extdebug; \\builtin set -T; \\builtin trap -- %b DEBUG" % quote(condition)
+    yield from lines
+    yield b"\\builtin trap - DEBUG; \\builtin shopt -u extdebug"
 
 
 def _end(snapshot: Snapshot, fresh: Snapshot) -> Iterator[bytes]:
@@ -311,7 +320,7 @@ def _variable_fault(name: str, snapshot: Snapshot, now: Snapshot, environment: C
         return None
     if name == "BASH_XTRACEFD":
         return "it names a descriptor of the old shell"
-    if name == "PWD" and now.cwd != snapshot.cwd:
+    if (name == "PWD" and now.cwd != snapshot.cwd) or (then is not None and _is_computed(name, then.value)):
         return None  # the directory itself is reported
     if then is None:
         return "it is set in a fresh shell, and could not be removed"

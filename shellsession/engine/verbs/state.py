@@ -30,7 +30,7 @@ from ...state.dump import (
 )
 from ...state.snapshot import Snapshot, check_secrets
 from ...state.values import Difference, Omission, Restored, Variable
-from ...state.writing import differences, quote, script, single_definitions, sourcing
+from ...state.writing import Script, assumed, differences, quote, script
 from ..bash.shell import Shell
 from ..io.threads import Steps
 from ..wire import Mark
@@ -41,7 +41,8 @@ from .known import ONCE
 # Seconds for each of our lines. A large state takes a fraction of one.
 _PATIENCE: Final = 60.0
 _DUMP: Final = "state"
-_TEXTS: Final = ("body", "functions", "end")
+_FUNCTIONS: Final = "functions"
+_ATTEMPTS: Final = 2
 # The kernel ends a bash that writes a larger file than its limit: do not try below this size.
 _FILE_ROOM: Final = 1 << 26
 _LIMITS: Final = {
@@ -126,26 +127,31 @@ def _hidden(core: Core, snapshot: Snapshot) -> list[str]:
 def restore(core: Core, snapshot: Snapshot) -> Steps[Restored]:
     """Give a fresh bash the state of the snapshot. Raises SnapshotUnavailable."""
     shell, environment = core.live(), core.environment()
-    fresh = yield from take(core)
     wanted, hidden = _permitted(core, snapshot)
-    texts = script(wanted, fresh, environment, shell.files.path("functions"))
-    paths = [quote_path(shell.files.write(name, text)) for name, text in zip(_TEXTS, texts[1:], strict=True)]
-    try:
-        yield from _ask(shell, texts.begin + b"; \\builtin . " + paths[0] + b" >/dev/null 2>&1 || ((1))")
-        if texts.functions:
-            yield from _complete_functions(shell, wanted)
-        line = b'\\builtin eval -- "$(<%b)" >/dev/null 2>&1 || ((1))' % paths[2]
-        mark = yield from _ask(shell, line)
-    finally:
-        shell.files.clear()
-    _set_limits(shell, wanted.limits)
-    _learn(core, wanted, mark)
-    now = yield from take(core)
-    found = [*hidden, *differences(wanted, now, environment)]
+    now = (yield from take(core)) if core.options.startup else assumed(environment)
+    found: list[Difference] = []
+    for attempt in range(_ATTEMPTS):  # the second one knows the state that the first has left
+        texts = script(wanted, now, environment, shell.files.path(_FUNCTIONS), singly=attempt > 0)
+        _learn(core, wanted, (yield from _run(shell, texts)))
+        _set_limits(shell, wanted.limits)
+        now = yield from take(core)
+        if not (found := list(differences(wanted, now, environment))):
+            break
     changed = [one.name for one in found if one.kind == "function" and one.name in now.functions]
     if changed := [name for name in changed if name in wanted.functions]:
         yield from _ask(shell, b"\\builtin unset -f -- %b 2>/dev/null || ((1))" % b" ".join(map(quote, changed)))
-    return Restored(tuple(found))
+    return Restored((*hidden, *found))
+
+
+def _run(shell: Shell, texts: Script) -> Steps[Mark]:
+    """Run a text of ours, which may source another one."""
+    try:
+        if texts.functions:
+            shell.files.write(_FUNCTIONS, texts.functions)
+        path = quote_path(shell.files.write("text", texts.text))
+        return (yield from _ask(shell, b'\\builtin eval -- "$(<%b)" >/dev/null 2>&1 || ((1))' % path))
+    finally:
+        shell.files.clear()
 
 
 def _learn(core: Core, snapshot: Snapshot, mark: Mark) -> None:
@@ -215,21 +221,6 @@ def _ask(shell: Shell, line: bytes) -> Steps[Mark]:
     if finder is None or finder.mark is None:
         raise SnapshotUnavailable(f"bash did not answer within {_PATIENCE:.0f} s: is the machine overloaded?")
     return finder.mark
-
-
-def _complete_functions(shell: Shell, snapshot: Snapshot) -> Steps[None]:
-    """Define again, one by one, what is missing: a definition that bash cannot read ends the file that has it."""
-    line = b"\\builtin declare -F >|%b 2>/dev/null || ((1))" % quote_path(shell.scratch_file(_DUMP))
-    mark = yield from asked(shell, line, _PATIENCE)
-    if mark is None:
-        raise SnapshotUnavailable("bash did not answer")
-    listed = shell.read_scratch_file(_DUMP).decode("utf-8", "surrogateescape")
-    there = {heading.split(" ", 2)[2] for heading in listed.split("\n")[:-1]}
-    missing = {name: one for name, one in snapshot.functions.items() if name not in there and name != "builtin"}
-    if missing:
-        path = shell.files.write("singly", single_definitions(missing))
-        text = b"; ".join(sourcing(path))
-        yield from _ask(shell, b'\\builtin eval -- "$(<%b)" >/dev/null 2>&1 || ((1))' % _file(shell, text))
 
 
 def _limits(shell: Shell) -> Mapping[str, int]:

@@ -1,0 +1,104 @@
+"""What a snapshot and a restore cost, as ratios to the open of a session: `python -m benchmarks.state [ROUNDS]`.
+
+Processor time of this thread and of bash, in turns, as medians. Each row ends with the bar that it has to pass.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from shellsession import Session, Snapshot
+
+_BODY: Final = """
+    local provider="$1" version='' IFS=$' \\t\\n'
+    while [ $# -gt 0 ]; do
+        case "$1" in
+            --lts) version="${2-}"; shift ;;
+            *.*) version="v${1#v}" ;;
+            *) echo "unknown: $1" >&2; return 1 ;;
+        esac
+        shift
+    done
+    if [ -z "${version}" ] && [ -f "$HOME/.nvmrc" ]; then
+        version=$(sed -e 's/#.*$//' "$HOME/.nvmrc" | head -n 1 | tr -d '[:space:]')
+    fi
+"""
+_VENV: Final = "PS1='(venv) '; export VIRTUAL_ENV=/venv PATH=/venv/bin:$PATH; hash -r"
+# Each state with the text that makes it.
+_STATES: Final[dict[str, str]] = {
+    "ordinary": "X=1; export Y=2; cd /usr; f() { echo f; }; alias ll='ls -l'; set -o pipefail",
+    "nvm and venv": "\n".join(f"nvm_{n}() {{{_BODY * 3}}}" for n in range(119)) + f"\n{_VENV}",
+    "2 000 functions and variables": (
+        "for ((n = 0; n < 2000; n++)); do eval \"f$n() { local a=$n; echo \\$a \\$1; }; v$n='value $n'\"; done"
+    ),
+}
+_LISTING: Final = "{ declare -p; declare -F; declare -f; alias -p; trap -p; complete -p; } >%s"
+# What is measured, its unit, and the most that it may be, for each state.
+_BARS: Final = (
+    ("snapshot", "open", {"ordinary": 0.5, "nvm and venv": 2.5}),
+    ("snapshot", "bash's own listing", {"2 000 functions and variables": 1.4}),
+    ("restore", "open", {"ordinary": 0.5, "nvm and venv": 5.0}),
+)
+
+
+def _bash_seconds(pid: int | None) -> float:
+    return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[0]) / 1e9 if pid else 0.0
+
+
+def _cost(session: Session, act: Callable[[], object]) -> float:
+    """Seconds of processor time of this thread and of the session's bash; of a bash that ``act`` starts, all."""
+    host, bash = time.thread_time(), _bash_seconds(session.pid)
+    act()
+    return time.thread_time() - host + _bash_seconds(session.pid) - bash
+
+
+def _round(text: str, snapshot: Snapshot | None, directory: str) -> Iterator[tuple[str, float]]:
+    with Session(cwd="/") as plain:
+        yield "open", _cost(plain, plain.open)
+    with Session(cwd="/") as session:
+        session.run(text)
+        yield "snapshot", _cost(session, session.snapshot)
+        listing = _LISTING % f"{directory}/listing"
+        yield "bash's own listing", _cost(session, lambda: session.run(listing))
+    with Session(cwd="/", snapshot=snapshot) as session:
+        yield "open with a snapshot", _cost(session, session.open)
+        assert session.restored.complete, session.restored
+
+
+def measure(rounds: int) -> dict[str, dict[str, float]]:
+    """Return the medians of each state, in seconds."""
+    found: dict[str, dict[str, list[float]]] = {state: {} for state in _STATES}
+    with tempfile.TemporaryDirectory() as directory:
+        snapshots = dict[str, Snapshot]()
+        for state, text in _STATES.items():
+            with Session(cwd="/") as session:
+                session.run(text)
+                snapshots[state] = session.snapshot()
+        for _ in range(rounds):
+            for state, text in _STATES.items():
+                for name, seconds in _round(text, snapshots[state], directory):
+                    found[state].setdefault(name, []).append(seconds)
+    medians = {state: {name: median(all_) for name, all_ in one.items()} for state, one in found.items()}
+    for one in medians.values():
+        one["restore"] = one["open with a snapshot"] - one["open"]
+    return medians
+
+
+def main() -> int:
+    medians = measure(int(sys.argv[1]) if len(sys.argv) > 1 else 50)
+    print("| what | state | ms | ratio to | ratio | bar |\n|---|---|---|---|---|---|")
+    for state, one in medians.items():
+        for what, unit, bars in _BARS:
+            bar = f"{bars[state]:g}" if state in bars else ""
+            print(f"| {what} | {state} | {one[what] * 1e3:.2f} | {unit} | {one[what] / one[unit]:.2f} | {bar} |")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
