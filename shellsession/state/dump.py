@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from itertools import islice
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -96,7 +97,7 @@ _PART: Final = re.compile(rf"({_QUOTED})|[^\"'\\$]++|\$", re.DOTALL)
 _ALIAS: Final = re.compile(rf"alias (?:-- )?([^\n=]++)=({_VALUE}|(?:{_WORD}))\n", re.DOTALL)
 _TRAP: Final = re.compile(rf"trap -- ((?:{_WORD})) (?:SIG)?([^\n]++)\n", re.DOTALL)
 _WORDS: Final = re.compile(rf" *+({_WORD})(\n)?", re.DOTALL)
-_HEAD: Final = re.compile(r"^(?:function )?([^\n]+) \(\) \n", re.MULTILINE)
+_HEAD: Final = " () \n"  # after the name of a function
 _IN_DOUBLE: Final = re.compile(r'\\([$`"\\])')
 _IN_ANSI: Final = re.compile(rb"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{1,2})|c(.)|(.))", re.DOTALL)
 _LETTERS: Final = dict(zip(b"abeEfnrtv\\'\"?", b"\a\b\x1b\x1b\f\n\r\t\v\\'\"?", strict=True))
@@ -161,9 +162,9 @@ def _all(pattern: re.Pattern[str], text: str) -> Iterator[tuple[str, ...]]:
 
 def _variables(text: str) -> Iterator[tuple[str, Variable]]:
     for flags, name, value, elements, *_ in _all(_DECLARATION, text):
-        if name is None:
+        if name is None or (name in OWN and name != "SHELLOPTS"):
             continue
-        attributes = "".join(sorted(flags.replace("-", "")))
+        attributes = _attributes(flags)
         if elements is not None:
             items = _ELEMENT.findall(elements)
             yield name, Variable(MappingProxyType({unquoted(key): unquoted(one) for key, one in items}), attributes)
@@ -171,6 +172,11 @@ def _variables(text: str) -> Iterator[tuple[str, Variable]]:
             yield name, Variable(MappingProxyType({"0": unquoted(value)}), attributes)
         else:
             yield name, Variable(None if value is None else unquoted(value), attributes)
+
+
+@cache
+def _attributes(flags: str) -> str:
+    return "".join(sorted(flags.replace("-", "")))
 
 
 def _functions(heads: str, bodies: str, singly: bytes | None) -> Mapping[str, Function]:
@@ -184,15 +190,24 @@ def _functions(heads: str, bodies: str, singly: bytes | None) -> Mapping[str, Fu
             raise SnapshotDamaged("bash has not listed all of its functions")
         return MappingProxyType({name: Function(text, flags[name]) for name, text in zip(flags, texts, strict=False)})
     starts = list[tuple[str, int]]()
-    for found in _HEAD.finditer(bodies):
-        if (name := found[1]) in flags or (name := f"function {name}") in flags:
-            starts.append((name, found.start()))
+    for at in _heads(bodies):
+        name = bodies[at : bodies.find(_HEAD, at)]
+        if name in flags or (name := name.removeprefix("function ")) in flags:
+            starts.append((name, at))
     if [name for name, _ in starts] != list(flags):
         raise AmbiguousFunctions(list(flags))
     ends = [*(at for _, at in starts[1:]), len(bodies)]
     return MappingProxyType(
         {name: Function(bodies[at:end], flags[name]) for (name, at), end in zip(starts, ends, strict=False)}
     )
+
+
+def _heads(text: str) -> Iterator[int]:
+    """Yield where a line begins that may be the head of a function."""
+    at = text.find(_HEAD)
+    while at >= 0:
+        yield text.rfind("\n", 0, at) + 1
+        at = text.find(_HEAD, at + 1)
 
 
 def _completions(text: str) -> Iterator[tuple[str, ...]]:

@@ -182,6 +182,8 @@ class Snapshot(Record, unshown=("facts",)):
     def matching(self, names: Iterable[str] = (), is_secret: Callable[[str], bool] | None = None) -> set[Omission]:
         """Return what has a name that one of these patterns matches, or a text that is or contains a secret."""
         patterns = tuple(names)
+        if not patterns and is_secret is None:
+            return set()
         return {
             thing
             for thing, texts in self.items()
