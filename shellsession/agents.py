@@ -394,8 +394,9 @@ class _Agents(Generic[S]):
 
         def made(rules: Rules) -> S:
             session = make(rules)
-            observers = session.engine.observers
-            observers.agent, observers.callbacks = _name(agent), self._observers
+            session.engine.host = session.engine.host._replace(agent=_name(agent))
+            for observer in self._observers:
+                session.observe(observer)
             return session
 
         session = self.registry.take(agent, named, made)

@@ -24,7 +24,7 @@ from .engine.verbs.engine import Engine
 from .engine.verbs.state import check_snapshot, seek
 from .errors import FORKED, InvalidRequest, SessionClosed
 from .models import TTY, Limits, OnTimeout, Request, State, Terminal, check_flag, command_bytes
-from .observe import Observer
+from .observe import Observer, log_end
 from .options import (
     Options,
     absolute,
@@ -263,12 +263,12 @@ class Base(AnySession[Request]):
                 engine.forget_interrupt()
             while self._waiters:  # if the command runs on, the result is None, and each waiter runs its own verb
                 self._waiters.pop().notify(None if attended is None else attended.delivery.result)
-            if attended is not None and (ended := attended.delivery.result) is not None and engine.observers.wanted:
-                engine.observers.ended(attended.request.command, ended, partial(engine.known_secrets, logged=True))
+            if attended is not None and (ended := attended.delivery.result) is not None:
+                log_end(engine.host.agent, ended)
 
     def observe(self, observer: Observer) -> None:
         """Call ``observer`` for each command that ends from now on, in the thread or task that gets the result."""
-        self.engine.observers.callbacks += (observer,)
+        self.engine.observe(observer)
 
     def _until(self, timeout: Seconds) -> float | None:
         return deadline(timeout, self._defaults.timeout)
@@ -319,9 +319,7 @@ class Base(AnySession[Request]):
         engine = self._mine()
         check_size((columns, rows))
         engine.refuse_closed()
-        engine.size = (columns, rows)
-        if engine.shell is not None:
-            engine.shell.resize(engine.size)
+        engine.resize(columns, rows)
 
 
 def _limits_of(limits: object, sandbox: Sandbox | None) -> Limits:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from .models import Result
+from .models import Request, Result, Stream
 
 if TYPE_CHECKING:
     import logging
@@ -50,44 +50,60 @@ def sizes(result: Result) -> dict[str, int]:
     }
 
 
-class Observers:
-    """The observers of one session's commands, and the name of its agent."""
+class Tap:
+    """Sees what the commands of one session do. Each method does nothing by default.
 
-    def __init__(self, agent: str = "") -> None:
-        self.agent = agent
-        self.callbacks: tuple[Observer, ...] = ()
+    They are called by whoever works in the session at that moment: the thread or task that is in a verb, or the reader
+    of the output between two verbs. So they must be quick. What ``output`` raises ends the command, as what
+    ``on_output`` raises does; the others must not raise.
+    """
+
+    def begin(self, id: str, request: Request) -> None:
+        """A command is given to bash."""
+
+    def output(self, id: str, stream: Stream, data: bytes) -> None:
+        """It has printed something."""
+
+    def input(self, id: str, data: bytes) -> None:
+        """Something was typed into its terminal."""
+
+    def resize(self, columns: int, rows: int) -> None:
+        """The terminal of the session has got another size, also while no command runs."""
+
+    def end(self, command: bytes, result: Result) -> None:
+        """A command has ended, however that came. ``result`` has its output since the result before."""
+
+
+class Observing(Tap):
+    """Tells an observer of each command that has ended. ``masking``: returns the secrets of the session."""
+
+    def __init__(self, observer: Observer, agent: str, masking: Callable[[], Secrets]) -> None:
+        self._observer, self._agent, self._masking = observer, agent, masking
         self._secrets: Secrets | None = None
 
-    @property
-    def owner(self) -> str:
-        """The agent, as a message of the log begins; "" if the session has none."""
-        return f"agent {self.agent!r}: " if self.agent else ""
-
-    @property
-    def wanted(self) -> bool:
-        """Whether the commands have any observer."""
-        return bool(self.callbacks) or logger(DEBUG) is not None
-
-    def ended(self, command: bytes, result: Result, masking: Callable[[], Secrets]) -> None:
-        """Report the end of a command to the observers and the log. ``masking``: returns the secrets of the session.
-
-        An exception of one of them goes to ``sys.excepthook``: the caller of the command gets its result.
-        """
-        if self.callbacks:
-            self._secrets = self._secrets or masking()
+    def end(self, command: bytes, result: Result) -> None:
+        """Its exception goes to ``sys.excepthook``: the caller of the command gets the result."""
+        try:
+            self._secrets = self._secrets or self._masking()
             text = self._secrets.mask(command.decode("utf-8", "replace"), _SHOWN)
-        else:
-            text = ""
-        for callback in (*self.callbacks, _log):
-            try:
-                callback(self.agent, text, result)
-            except Exception as error:
-                sys.excepthook(type(error), error, error.__traceback__)
+            self._observer(self._agent, text, result)
+        except Exception as error:
+            sys.excepthook(type(error), error, error.__traceback__)
 
 
-def _log(agent: str, _: str, result: Result) -> None:
-    if (log := logger(DEBUG)) is not None:
-        fields: dict[str, Any] = {"agent": agent, "exit_code": result.exit_code, "outcome": result.outcome}
-        fields |= {"duration": round(result.duration, 6), **sizes(result)}
-        shown = " ".join(f"{name}={value!r}" for name, value in fields.items())
+def prefix(agent: str) -> str:
+    """Return how a message of the log about that agent begins."""
+    return f"agent {agent!r}: " if agent else ""
+
+
+def log_end(agent: str, result: Result) -> None:
+    """Log that a command has ended, if anybody reads that. An exception goes to ``sys.excepthook``."""
+    if (log := logger(DEBUG)) is None:
+        return
+    fields: dict[str, Any] = {"agent": agent, "exit_code": result.exit_code, "outcome": result.outcome}
+    fields |= {"duration": round(result.duration, 6), **sizes(result)}
+    shown = " ".join(f"{name}={value!r}" for name, value in fields.items())
+    try:
         log.debug("command ended: %s", shown, extra={"shellsession": fields})
+    except Exception as error:
+        sys.excepthook(type(error), error, error.__traceback__)

@@ -45,7 +45,7 @@ from ...models import (
     check_seconds,
     command_bytes,
 )
-from ...observe import Observer, Observers
+from ...observe import Observer, Observing, log_end
 from ...options import (
     Options,
     SessionOptions,
@@ -204,7 +204,7 @@ class Remote(AnySession[PreparedRun]):
         self.handed_back = ""  # the id of the command that was handed back to this client; "" for none
         self._restored = Restored()  # the report of this client's last restore
         self._closed = False
-        self._observers = Observers(agent)
+        self._observers: list[Observing] = []
         self._command = b""  # the text of the command that was handed back, if this client ran it
         self._policy: dict[str, Any] | None = opening.get("policy")
         self._redact = redact_from(opening.get("redact", False))
@@ -553,13 +553,14 @@ class Remote(AnySession[PreparedRun]):
         self.handed_back = reply.header.get("command", "") if result.runs_on else ""
         if not result.runs_on:
             command, self._command = self._command, b""
-            if self._observers.wanted:
-                self._observers.ended(command, result, partial(self._known_secrets, logged=True))
+            for observer in self._observers:
+                observer.end(command, result)
+            log_end(self.agent, result)
         return result
 
     def observe(self, observer: Observer) -> None:
         """Call ``observer`` for each command whose end this client gets from now on."""
-        self._observers.callbacks += (observer,)
+        self._observers.append(Observing(observer, self.agent, partial(self._known_secrets, logged=True)))
 
     # -- the other verbs
 

@@ -429,9 +429,8 @@ class SharedSession:
         engine = self.engine
         while engine.attended is not None and engine.attended is engine.handed_back:
             drive(engine.type(b""))  # raises if the command has no terminal, and has the shell check that soon
-            shell = engine.live()
-            data = data[shell.keyboard.type(data) :]
-            shell.wake()
+            data = engine.put(engine.attended, data)
+            engine.live().wake()
             if not data or (until is not None and time.monotonic() >= until):
                 return
             await asyncio.sleep(FULL_PAUSE)

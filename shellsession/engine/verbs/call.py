@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from ...errors import FORKED, InvalidRequest, NotRunning, SessionClosed
 from ...models import TTY, Outcome, Request, Result, Stream as StreamName
+from ...observe import Tap
 from ...search import search
 from ...signatures import AnyJob, Seconds
 from ...text import sentences
@@ -413,6 +414,7 @@ class Call:
     application_keys = False  # the program has switched the cursor keys of the terminal
     id = ""  # of its results; "" for a startup command
     outputs: Outputs | None = None  # keeps its output for ``read_output``
+    taps: Sequence[Tap] = ()  # those of its session; none for a startup or shutdown command
     finder = _Made(lambda call: MarkFinder(call.nonce, call.prompt))
     stdout = _Made(lambda call: call.fresh_capture("stdout"))
     stderr = _Made(lambda call: call.fresh_capture("stderr"))
@@ -479,7 +481,7 @@ class Call:
             del self.unseen[:-_UNSEEN_MAX]
         if self.terminal and (on := data.rfind(b"\x1b[?1h")) != (off := data.rfind(b"\x1b[?1l")):
             self.application_keys = on > off
-        self.call_back(name, data)
+        self.show(name, data)
 
     @property
     def printed(self) -> int:
@@ -505,14 +507,16 @@ class Call:
             record.end()
         return not record.lost
 
-    def call_back(self, name: StreamName, data: bytes) -> None:
-        """Call its callback, if it has one."""
-        if self.request.on_output is not None:
-            try:
+    def show(self, name: StreamName, data: bytes) -> None:
+        """Pass output on to the taps and to its callback."""
+        try:
+            for tap in self.taps:
+                tap.output(self.id, name, data)
+            if self.request.on_output is not None:
                 self.request.on_output(name, data)
-            except _MEAN_AN_END as error:
-                self.fault = error
-                self.raise_fault()
+        except _MEAN_AN_END as error:
+            self.fault = error
+            self.raise_fault()
 
     def _room_for_pieces(self, data: bytes) -> bool:
         """Return whether to keep the piece for the consumer. If more than the limit waits for it, pause the output."""
@@ -549,6 +553,9 @@ class Call:
     def end(self, result: Result) -> None:
         """Note that it has ended, with this result."""
         self.delivery.end(result)
+        for tap in self.taps:
+            tap.end(self.request.command, result)
+        self.taps = ()
         if not self.terminal and self.unseen:
             self.unseen.clear()
         if self.request.stdin or self.request.on_output is not None:

@@ -10,11 +10,12 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...errors import FORKED, IS_CLOSED, NotRunning, SessionClosed, ShellUnavailable
 from ...models import Result, State
-from ...observe import Observers
+from ...observe import Observer, Observing, Tap, prefix
 from ...options import Options
 from ..bash.outputs import Outputs
 from ..bash.shell import Shell
@@ -38,7 +39,7 @@ class Host(NamedTuple):
     """What the session gives its engine: by default that of threads.
 
     ``reader``: reads what comes while no verb runs. ``forget_fd``: called before a descriptor gets another reader.
-    ``exit_code_of``: asks bash, if the session is idle; see ``Engine.exit_code``.
+    ``exit_code_of``: asks bash, if the session is idle; see ``Engine.exit_code``. ``agent``: whose session it is.
     """
 
     reader: Reader = DRAINER
@@ -46,6 +47,7 @@ class Host(NamedTuple):
     exit_code_of: Callable[[SessionJob], object] = lambda job: None
     forget_fd: Callable[[int], None] = lambda fd: None
     on_close: Callable[[], None] = lambda: None
+    agent: str = ""
 
 
 class Core:
@@ -64,7 +66,7 @@ class Core:
         self.unread = b""  # input that was typed for the last command, and that it did not read
         self.jobs: list[SessionJob] = []
         self.jobs_made = 0
-        self.observers = Observers()
+        self.taps: list[Tap] = []  # those that see its commands
         self.tells_unread = True  # a result says if nobody has read the one before; a daemon tells that its clients
         self.closed = False
         self.expired = False  # it was closed, or is about to be, because nothing has run in it for too long
@@ -179,6 +181,38 @@ class Core:
         self._begun = number = self._begun + 1
         call.id, call.outputs = f"c{number}", self.outputs
         return call
+
+    def begin(self, call: Call) -> Call:
+        """Name a command that is given to bash, and show it to the taps. Returns the command."""
+        self.name(call).taps = taps = self.taps
+        for tap in taps:
+            tap.begin(call.id, call.request)
+        return call
+
+    def put(self, call: Call, data: bytes) -> bytes:
+        """Type into the terminal of a command. Returns what the terminal has no room for."""
+        size = self.live().keyboard.type(data)
+        if size:
+            for tap in call.taps:
+                tap.input(call.id, data[:size])
+        return data[size:]
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Set the terminal's size, now and for every later bash."""
+        self.size = columns, rows
+        if self.shell is not None:
+            self.shell.resize(self.size)
+        for tap in self.taps:
+            tap.resize(columns, rows)
+
+    def observe(self, observer: Observer) -> None:
+        """Call ``observer`` for each command that ends from now on."""
+        self.taps.append(Observing(observer, self.host.agent, partial(self.known_secrets, logged=True)))
+
+    @property
+    def log_prefix(self) -> str:
+        """How messages of the log about this session begin."""
+        return prefix(self.host.agent)
 
     @property
     def state(self) -> State:

@@ -328,8 +328,11 @@ class Engine(Core):
             raise Moved
         return (yield from verb(request))
 
-    def _begin(self, request: Request) -> Steps[Call]:
-        """Type the command. If the shell is dead, type nothing, and return a call that says so."""
+    def _begin(self, request: Request, shown: bool = True) -> Steps[Call]:
+        """Type the command. If the shell is dead, type nothing, and return a call that says so.
+
+        ``shown``: the taps see it.
+        """
         shell, self._ordinary = self.live(), None
         self.abandon_last()
         self.unread = b""
@@ -348,7 +351,8 @@ class Engine(Core):
             if (traced := asks and (yield from ending.is_traced(shell))) != known.traced:
                 self.learn(traced=traced)
             if (request.cwd is None and not request.env) or (fault := (yield from self._enter(request))) is None:
-                return self.name(submit.start(self, shell, request, (yield from scope.guard(self, shell, request))))
+                call = submit.start(self, shell, request, (yield from scope.guard(self, shell, request)))
+                return self.begin(call) if shown else self.name(call)
             return fault
         call = self._refused(request, GONE)
         if lost is None:
@@ -445,7 +449,7 @@ class Engine(Core):
 
     def _type(self, call: Call, data: bytes, until: float | None) -> Steps[None]:
         shell = self.live()
-        while data := data[shell.keyboard.type(data) :]:  # the terminal is full: the command must read first
+        while data := self.put(call, data):  # the terminal is full: the command must read first
             now = time.monotonic()
             if (until is not None and now >= until) or call.interrupt_requested or self.kill_reason:
                 return
@@ -580,7 +584,7 @@ class Engine(Core):
 
     def _log(self, text: str, *values: object) -> None:
         if (log := logger(DEBUG)) is not None:
-            log.debug(f"%s{text}", self.observers.owner, *values)
+            log.debug(f"%s{text}", self.log_prefix, *values)
 
     def _end(self, why: str) -> Steps[None]:
         if self.options.shutdown and not (self.shell is None or self.kill_reason or self.attended):
@@ -606,7 +610,7 @@ class Engine(Core):
                 why = "the shell is gone" if self.shell is None else f"{_SHUTDOWN:g} s are over"
                 _warn("the shutdown command %r was not run: %s", shown, why)
                 continue
-            call = yield from self._begin(Request(text, tty=False, timeout=left, limits=_BRIEF))
+            call = yield from self._begin(Request(text, tty=False, timeout=left, limits=_BRIEF), shown=False)
             if call.delivery.result is None:
                 yield from attend(self, call, call.until)
             if not (came := call.delivery.deliver()).ok:

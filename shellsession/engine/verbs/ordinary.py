@@ -114,7 +114,7 @@ class Ordinary:
             shell.control.receive()  # the prompt for this line
         self._line, self._said = line, None
         core.unread = b""
-        call = core.last = core.attended = core.name(Call(request, line.typed, nonce=nonce, prompt=self._prompt))
+        call = core.last = core.attended = core.begin(Call(request, line.typed, nonce=nonce, prompt=self._prompt))
         shell.begin(nonce)  # before: Ctrl-C may arrive as soon as the lines are sent
         shell.control.send(lines)
         return call
@@ -176,11 +176,11 @@ class Ordinary:
         result = exited(*output, mark.status, cwd, duration, call.id, call.request.command)
         core.outputs.small.append((call.id, *output))
         delivery.state, delivery.result = DELIVERED, result  # the caller of `run` gets it
-        if call.request.on_output is not None:
+        if call.taps or call.request.on_output is not None:
             for name, data in zip(_NAMES, output, strict=True):
                 if data:
-                    call.call_back(name, data)
-            call.release()
+                    call.show(name, data)
+            call.end(result)
         return result
 
 

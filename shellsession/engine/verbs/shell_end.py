@@ -334,7 +334,7 @@ def discard(engine: Core, shell: Shell, cause: Delivery | None = None) -> None:
 def _log_loss(engine: Core, cause: Delivery) -> None:
     lost, log = cause.loss, logger(WARNING)
     if log is not None and lost is not None and not (engine.closed or lost.reason.startswith((CLOSED, RESTARTED))):
-        log.warning("%sa command cost the session its shell: %s", engine.observers.owner, lost.reason)
+        log.warning("%sa command cost the session its shell: %s", engine.log_prefix, lost.reason)
 
 
 def _give_back(engine: Core, shell: Shell) -> None:
