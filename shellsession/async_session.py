@@ -98,7 +98,7 @@ class Outlet:
             if call is not None and (self._task is None or self._task.done()):
                 import asyncio
 
-                self._engine.pause(call)
+                call.pause()
                 self._task = asyncio.get_running_loop().create_task(self._work(call))
 
     async def _work(self, call: Call) -> None:

@@ -674,7 +674,7 @@ class Fanout:
         """
         call = self._engine.last
         if call is not None and (self._held_back is None or self._held_back.done()):
-            self._engine.pause(call)
+            call.pause()
             self._held_back = asyncio.create_task(self._read_on(until_taken, call))
 
     async def _read_on(self, until_taken: Callable[[], Awaitable[None]], call: Call) -> None:

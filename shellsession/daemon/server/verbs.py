@@ -505,7 +505,7 @@ def observing(engine: Engine, listener: Listener) -> Iterator[None]:
     def wake(_: object = None) -> None:
         if active and call is not None and call is engine.handed_back:
             if call is engine.attended and engine.shell is not None:
-                call.following = call.has_output = True  # the verb returns as if the command had printed something
+                call.nudge()
                 engine.shell.wake()
             asyncio.get_running_loop().call_later(_WAKE_AGAIN, wake)  # the verb may not have begun to wait yet
 
@@ -516,7 +516,7 @@ def observing(engine: Engine, listener: Listener) -> Iterator[None]:
         active = False
         listener.abandoned.remove_done_callback(wake)
         if call is not None:
-            call.following = False
+            call.stop_following()
 
 
 def refuse_from_inside(engine: Engine, agent: str, verb: str, pid: int, watches: bool) -> None:

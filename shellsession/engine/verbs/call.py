@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from copy import copy
 from functools import partial
 from types import MappingProxyType
@@ -462,6 +463,27 @@ class Call:
         """Note that it was typed again: it has another mark and other streams now."""
         self.typed, self.nonce, self.finder = typed, typed.nonce, MarkFinder(typed.nonce, self.prompt)
 
+    def look_again(self, every: float) -> None:
+        """Have the kernel asked about it after ``every`` seconds, and from then on ever less often."""
+        self.look_every, self.look_at = every, time.monotonic() + every
+
+    @contextmanager
+    def followed(self) -> Iterator[None]:
+        """Make ``pump`` return as soon as there is new output."""
+        self.following, self.has_output = True, False
+        try:
+            yield
+        finally:
+            self.stop_following()
+
+    def nudge(self) -> None:
+        """Make ``pump`` return as if there was new output, until ``stop_following``."""
+        self.following = self.has_output = True
+
+    def stop_following(self) -> None:
+        """Let ``pump`` go on when there is new output."""
+        self.following = False
+
     @property
     def streams(self) -> tuple[tuple[StreamName, Stream], ...]:
         """The streams of its output."""
@@ -482,6 +504,11 @@ class Call:
         if self.terminal and (on := data.rfind(b"\x1b[?1h")) != (off := data.rfind(b"\x1b[?1l")):
             self.application_keys = on > off
         self.show(name, data)
+
+    def feed_own(self, data: bytes, now: float) -> None:
+        """Add what was printed on bash's own stdout."""
+        self.last_output = now
+        self.own_output.feed(data)
 
     @property
     def printed(self) -> int:
@@ -533,6 +560,24 @@ class Call:
         pieces, self.pieces, self._waiting = self.pieces or [], [], 0
         self.paused = self.following = False
         return pieces
+
+    def pause(self) -> None:
+        """Stop reading the output for now. The command then blocks when it has filled its pipe."""
+        self.paused = True
+
+    def go_on(self, fault: BaseException | None) -> None:
+        """Read the output again. ``fault``: what the callback raised."""
+        self.paused, self.fault, self.last_output = False, self.fault or fault, time.monotonic()
+
+    def hand_back(self) -> None:
+        """It runs on, and its caller asks for the rest. The silence that shows a wait for input begins anew."""
+        self.delivery.hand_back()
+        self.last_output = time.monotonic()
+
+    def note_fault(self, fault: BaseException) -> None:
+        """The callback has failed in another thread. The next verb raises that in the caller's own thread."""
+        self.mute()
+        self.fault = fault
 
     def raise_fault(self) -> None:
         """Raise in the caller's own thread what a callback has raised in another one."""

@@ -130,8 +130,7 @@ def _read_own_stdout(shell: Shell, call: Call, now: float) -> None:
         if not (data := shell.read_own_stdout()):
             call.own_stdout_closed = data == b""
             break
-        call.own_output.feed(data)
-        call.last_output = now
+        call.feed_own(data, now)
 
 
 def _descriptors(shell: Shell, call: Call, now: float) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -240,8 +239,7 @@ def _look(shell: Shell, call: Call, now: float) -> What | None:
     """Ask the kernel about bash and its processes. This happens after some time without output."""
     first = LOOK_TERMINAL if call.terminal else LOOK_PLAIN
     silent = now - call.last_output
-    call.look_every = first if silent < call.look_every else min(call.look_every * 2, _LOOK_MOST)
-    call.look_at = now + call.look_every
+    call.look_again(first if silent < call.look_every else min(call.look_every * 2, _LOOK_MOST))
     if shell.dead:
         return DEAD
     if not shell.continue_stopped() and not call.control_closed and shell.idle():
@@ -262,7 +260,7 @@ def _ask_for_mark_again(shell: Shell, call: Call) -> What | None:
     If two questions bring no mark, kill the shell.
     """
     call.mark_requests += 1
-    call.look_at = time.monotonic() + LOOK_PLAIN
+    call.look_again(LOOK_PLAIN)
     if call.mark_requests <= _QUESTIONS:
         shell.control.send(mark_line(call.finder.nonce))
     else:
@@ -314,7 +312,7 @@ def _reads(call: Call, seen: dict[int, str]) -> bool:
     if seen_twice or (readers and call.terminal):
         return True
     if readers:
-        call.look_every, call.look_at = LOOK_PLAIN, time.monotonic() + LOOK_PLAIN
+        call.look_again(LOOK_PLAIN)
     return False
 
 
@@ -374,10 +372,8 @@ class UnattendedReader:
                 self.thread = threading.get_ident()
                 try:
                     add_output(self._call, name, stream is self._terminal, data, time.monotonic())
-                except BaseException as error:
-                    # The callback failed. The next verb raises the exception in the caller's own thread.
-                    self._call.mute()
-                    self._call.fault = error
+                except BaseException as error:  # the callback failed
+                    self._call.note_fault(error)
                 finally:
                     self.thread = 0
             return data != b""

@@ -114,13 +114,9 @@ class Core:
             if (shell := self.shell) is not None:
                 shell.wake()
 
-    def pause(self, call: Call) -> None:
-        """Stop reading the output for now. The command then blocks when it has filled its pipe."""
-        call.paused = True
-
     def go_on(self, call: Call, fault: BaseException | None = None) -> None:
-        """Read the output again. ``fault``: what the callback raised; the next verb raises it."""
-        call.paused, call.fault, call.last_output = False, call.fault or fault, time.monotonic()
+        """Read the output again after ``Call.pause``. ``fault``: what the callback raised; the next verb raises it."""
+        call.go_on(fault)
         if self.unattended_reader is not None:
             self.unattended_reader.read_on()
         if self.shell is not None:

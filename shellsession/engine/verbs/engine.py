@@ -136,9 +136,8 @@ def attend(
     policy = on_timeout or call.request.on_timeout
     may_run_on = what in (TIMED_OUT, IDLE) and policy == "yield"
     if may_run_on or what == OUTPUT or (what == INPUT and call.terminal):
-        call.delivery.hand_back()
         submit.leave_stdin(shell, call)
-        call.last_output = time.monotonic()  # the silence that shows a wait for input begins anew
+        call.hand_back()
         return HandedBack("running" if what == TIMED_OUT else outcome, reason)
     call.end_as("interrupted" if what == INPUT else outcome, reason)
     if policy == "kill" and what in (TIMED_OUT, IDLE):
@@ -278,7 +277,7 @@ class Engine(Core):
         """Start a command whose caller takes the output piece by piece, with ``next_pieces``."""
         yield from self._ready()
         call = yield from end_on_error(self, self._begin(request))
-        call.pieces = []
+        call.take_pieces()  # from now on they are kept
         if call.delivery.result is None:
             call.delivery.hand_back()
         return call
@@ -290,11 +289,8 @@ class Engine(Core):
         """
         if not call.delivery.runs_on:
             return
-        call.following, call.has_output = True, False
-        try:
+        with call.followed():
             yield from end_on_error(self, attend(self, call, until, on_timeout))
-        finally:
-            call.following = False
 
     def next_pieces(self, call: Call) -> Steps[list[tuple[Stream, bytes]]]:
         """Return the output since the last time. While there is none and the command runs, wait for some."""
@@ -397,11 +393,9 @@ class Engine(Core):
 
     def _watch_for(self, call: Call, until: float | None, pattern: Pattern) -> Steps[Result | HandedBack]:
         while not call.sees(pattern):
-            before, call.following, call.has_output = call.printed, True, False
-            try:
+            before = call.printed
+            with call.followed():
                 came = yield from attend(self, call, until, "yield")
-            finally:
-                call.following = False
             if came == _PRINTED and call.printed > before:
                 continue
             # Otherwise the time is up, or the daemon has woken us, because our client has left.
@@ -445,7 +439,7 @@ class Engine(Core):
         if not call.terminal:
             raise InvalidRequest("the running command was not given the terminal: run it with stdin=TTY")
         yield from end_on_error(self, self._type(call, data, until))
-        call.look_every, call.look_at = LOOK_TERMINAL, time.monotonic() + LOOK_TERMINAL
+        call.look_again(LOOK_TERMINAL)
 
     def _type(self, call: Call, data: bytes, until: float | None) -> Steps[None]:
         shell = self.live()

@@ -311,7 +311,7 @@ class Escalation:
         begun = time.monotonic()
         if (what := (yield from self._stop_bash())) in (MARK, DEAD):
             return what
-        self._call.look_at = math.inf  # a check by ``pump`` would make the stopped shell continue
+        self._call.look_again(math.inf)  # a check by ``pump`` would make the stopped shell continue
         fresh, known = self._stop_all()
         yield from self._until_stopped()
         self._signal_programs(known, number)
@@ -347,7 +347,7 @@ class Escalation:
     def _answer(self, until: float) -> Steps[What]:
         """Wait for bash's answer to the interrupt, for as long as that may take."""
         shell, call = self._shell, self._call
-        call.look_every, call.look_at = LOOK_PLAIN, time.monotonic() + LOOK_PLAIN
+        call.look_again(LOOK_PLAIN)
         what = yield from collect.pump(shell, call, max(until, time.monotonic() + _ANSWER))
         if what in (MARK, DEAD):
             return what
@@ -372,7 +372,7 @@ class Escalation:
         """
         shell, call = self._shell, self._call
         until = time.monotonic() + _READING
-        call.look_at = min(call.look_at, time.monotonic() + LOOK_PLAIN)
+        call.look_again(LOOK_PLAIN)
         self._held = [shell.pid]
         while True:
             shell.signal(signal.SIGSTOP)
