@@ -394,7 +394,7 @@ class _Agents(Generic[S]):
 
         def made(rules: Rules) -> S:
             session = make(rules)
-            session.engine.host = session.engine.host._replace(agent=_name(agent))
+            session.engine.adapt(agent=_name(agent))
             for observer in self._observers:
                 session.observe(observer)
             return session

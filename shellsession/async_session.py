@@ -233,7 +233,7 @@ class AsyncSession(Base, LoopSession[Request]):
         # The outlet of the last command that has one. The reference is weak: the callback may refer to what refers to
         # the session.
         self._taker: Callable[[], Outlet | None] = lambda: None
-        self.engine.host = self.engine.host._replace(
+        self.engine.adapt(
             reader=self._drainer, job_kind=LoopJob, forget_fd=self._poller.forget, on_close=self._poller.forget_all
         )
 
@@ -554,7 +554,7 @@ class AsyncSession(Base, LoopSession[Request]):
         """As ``Session.close``, for tasks. It does all of this even if the task is cancelled meanwhile."""
         if self._owner == os.getpid():
             self._kill_running(CLOSED)
-            self.engine.closed = True  # refuse the calls that wait for the lock
+            self.engine.refuse_calls()  # refuse the calls that wait for the lock
             await to_its_end(self.do(self._mine().close()))
             if (taker := self._taker()) is not None and taker.is_at_work:  # end the wait for the callback
                 taker.cancel()

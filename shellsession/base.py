@@ -136,7 +136,7 @@ class Base(AnySession[Request]):
         # Weakly, as for the finalizer: the engine must not keep the session alive.
         ask = weakref.WeakMethod(self._learn_exit_code)
         engine = self.engine
-        engine.host = engine.host._replace(exit_code_of=lambda job: None if (method := ask()) is None else method(job))
+        engine.adapt(exit_code_of=lambda job: None if (method := ask()) is None else method(job))
         self._asking = threading.Lock()  # held while bash is asked for an exit status
         self._prepare()
 
@@ -255,10 +255,7 @@ class Base(AnySession[Request]):
             if (last := engine.last) is not None and last.delivery.handed_back:
                 engine.leave_unattended()
         finally:
-            attended, engine.attended = engine.attended, None
-            if attended is not None:
-                engine.idle_since = time.monotonic()
-                attended.interrupt_requested = False  # the command has ended, or the waiter requests it again
+            attended = engine.leave()
             if self._waiters or engine.interrupt_requested:
                 engine.forget_interrupt()
             while self._waiters:  # if the command runs on, the result is None, and each waiter runs its own verb

@@ -384,5 +384,5 @@ class Session(Base, ThreadSession[Request]):
         """
         if self._owner == os.getpid():
             self._kill_running(CLOSED)
-            self.engine.closed = True  # refuse the calls that wait for the lock
+            self.engine.refuse_calls()  # refuse the calls that wait for the lock
             self.do(self._mine().close())

@@ -110,7 +110,7 @@ class Sessions:
         if (shared := self.find(request.agent)) is not None:
             _check_same(request, shared.engine.options)
             self._set_idle_ttl(shared.session, request)
-            shared.engine.idle_since = time.monotonic()  # else it could be closed as idle before the next request
+            shared.engine.touch()  # else it could be closed as idle before the next request
             return False
         for closed in [one for one in self if one.session.closed]:  # they were idle for too long
             self.dismiss(closed)
@@ -152,7 +152,7 @@ class Sessions:
         options = Options.of(given)
         session = self._agents.take(request.agent, options.rules, lambda _: AsyncSession.of(options))
         self._set_idle_ttl(session, request)
-        session.engine.jobs, session.engine.jobs_made = self._released.pop(request.agent, ([], 0))
+        session.engine.inherit(*self._released.pop(request.agent, ([], 0)))
         secrets = () if rules.policy is None else rules.policy.secrets
         known = Secrets({**request.env, **(request.extra_env or {})}, named=secrets, redact=rules.redact)
         audience = self._audiences.pop(request.agent, None) or Audience(request.agent)
@@ -301,7 +301,7 @@ class SharedSession:
         self.lost = ""  # what is lost of the agent's last session, until somebody was told
         self._unread: Result | None = None  # how the last command ended, if its client left before that
         self.owner: Connection | None = None  # of the client that last got a result
-        self.engine.tells_unread = False
+        self.engine.adapt(tells_unread=False)
         self.users = 0  # verbs in the session or queued for it: while there are any, a failed start does not remove it
         self.turn = asyncio.Lock()  # for commands: the oldest request gets it first
         self._checks: set[asyncio.Task[None]] = set()  # at most one, see ``_notice_end``

@@ -72,6 +72,9 @@ _ALONE: Final = (
 )
 
 
+Peek = tuple[bytes, int, int]  # what a capture has: see ``Capture.peek``
+
+
 class SessionJob(AnyJob):
     """A live view of what one call left running. It stays readable after its end."""
 
@@ -83,7 +86,7 @@ class SessionJob(AnyJob):
         family: Family,
         number: int,
         exit_code_of: Callable[[SessionJob], object],
-        before: Sequence[tuple[bytes, int, int]] = (),
+        before: Sequence[Peek] = (),
     ) -> None:
         """``exit_code_of``: asks bash, and sets ``known_exit_code``.
 
@@ -447,6 +450,12 @@ class Call:
         self.spills = spills
         self.look_every = LOOK_TERMINAL if self.terminal else LOOK_PLAIN
         self.look_at = started + self.look_every
+
+    def name(self, id: str, outputs: Outputs, taps: Sequence[Tap]) -> None:
+        """Give it the id of its results, have its output kept, and show it to the taps."""
+        self.id, self.outputs, self.taps = id, outputs, taps
+        for tap in taps:
+            tap.begin(id, self.request)
 
     @property
     def idle_timeout(self) -> float | None:

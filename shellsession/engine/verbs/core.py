@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -23,7 +23,8 @@ from ..bash.spawn import environment
 from ..io.drainer import DRAINER
 from ..io.nonce import fresh_nonce
 from ..kernel import proc
-from .call import Call, Reader, SessionJob, ThreadJob
+from ..kernel.family import Family
+from .call import Call, Peek, Reader, SessionJob, ThreadJob, remembered
 from .collect import UnattendedReader
 from .delivery import DELIVERED, Delivery
 from .known import Known
@@ -40,6 +41,7 @@ class Host(NamedTuple):
 
     ``reader``: reads what comes while no verb runs. ``forget_fd``: called before a descriptor gets another reader.
     ``exit_code_of``: asks bash, if the session is idle; see ``Engine.exit_code``. ``agent``: whose session it is.
+    ``tells_unread``: a result says if nobody has read the one before; a daemon tells that its clients.
     """
 
     reader: Reader = DRAINER
@@ -47,6 +49,7 @@ class Host(NamedTuple):
     exit_code_of: Callable[[SessionJob], object] = lambda job: None
     forget_fd: Callable[[int], None] = lambda fd: None
     on_close: Callable[[], None] = lambda: None
+    tells_unread: bool = True
     agent: str = ""
 
 
@@ -67,7 +70,6 @@ class Core:
         self.jobs: list[SessionJob] = []
         self.jobs_made = 0
         self.taps: list[Tap] = []  # those that see its commands
-        self.tells_unread = True  # a result says if nobody has read the one before; a daemon tells that its clients
         self.closed = False
         self.expired = False  # it was closed, or is about to be, because nothing has run in it for too long
         self.kill_reason = ""  # why another thread ends the shell under a running command; "" if none does
@@ -84,13 +86,38 @@ class Core:
 
     def forget_bash(self) -> None:
         """Reset what we know about bash, because a new one is about to start."""
-        self.known = Known()
+        self.know(Known())
         self.setter = b"s" + fresh_nonce()[:8]  # the name of the function that sets `$?` (see Frame)
-        self.scope = b""  # the line that restores the directory and variables of before the command (see ``scope``)
 
     def learn(self, **facts: Any) -> None:
         """Note these facts of ``Known``."""
-        self.known = self.known._replace(**facts)
+        self.know(self.known._replace(**facts))
+
+    def know(self, known: Known) -> Known:
+        """Note what is known of bash now, and return it."""
+        self.known = known
+        return known
+
+    def adapt(self, **parts: Any) -> None:
+        """Set these parts of ``Host``."""
+        self.host = self.host._replace(**parts)
+
+    # -- jobs
+
+    def inherit(self, jobs: list[SessionJob], made: int) -> None:
+        """Take over the jobs that an earlier session has left, and go on numbering after ``made``."""
+        self.jobs, self.jobs_made = jobs, made
+
+    def new_job(self, text: str, pids: Sequence[int], tag: int, family: Family, before: Sequence[Peek]) -> SessionJob:
+        """Make a job of what a command has left running, and forget old ones."""
+        self.jobs_made += 1
+        job = self.host.job_kind(text, pids, tag, family, self.jobs_made, self.host.exit_code_of, before)
+        self.jobs = remembered([*self.jobs, job])
+        return job
+
+    def lend_terminal(self, job: SessionJob | None) -> None:
+        """``job`` gets the terminal's output from now on; None: no job does."""
+        self.terminal_job = job
 
     # -- from any thread, and from callbacks
 
@@ -121,6 +148,15 @@ class Core:
             self.unattended_reader.read_on()
         if self.shell is not None:
             self.shell.wake()
+
+    def refuse_calls(self, expired: bool = False) -> None:
+        """From any thread: the session is closed for the calls that come from now on."""
+        self.closed, self.expired = True, self.expired or expired
+
+    def pop_kill_reason(self) -> str:
+        """Return the reason of ``kill_running``, and forget it."""
+        reason, self.kill_reason = self.kill_reason, ""
+        return reason
 
     def forget_interrupt(self) -> None:
         """Clear the request for an interrupt, once it was served."""
@@ -172,18 +208,39 @@ class Core:
 
     # -- small things
 
-    def name(self, call: Call) -> Call:
-        """Give a new command its id, and have its output kept. Returns the command."""
-        self._begun = number = self._begun + 1
-        call.id, call.outputs = f"c{number}", self.outputs
+    def begin(self, call: Call, ours: bool = False) -> Call:
+        """Make a command the last one, just before bash gets it. Returns the command.
+
+        ``ours``: a startup or shutdown command, which has no name, and which the taps do not see.
+        """
+        self.last, self.unread = call, b""
+        is_given = bool(call.typed.streams)  # else it is not run
+        if not ours:
+            self._begun = number = self._begun + 1
+            call.name(f"c{number}", self.outputs, self.taps if is_given else ())
+        if is_given:
+            self.attended = call
         return call
 
-    def begin(self, call: Call) -> Call:
-        """Name a command that is given to bash, and show it to the taps. Returns the command."""
-        self.name(call).taps = taps = self.taps
-        for tap in taps:
-            tap.begin(call.id, call.request)
-        return call
+    def attend(self, call: Call) -> None:
+        """A verb waits on this command now."""
+        self.attended = call
+
+    def leave(self) -> Call | None:
+        """The verb ends. Returns the command that it waited on, if any."""
+        attended, self.attended = self.attended, None
+        if attended is not None:
+            self.touch()
+            attended.interrupt_requested = False  # the command has ended, or the waiter requests it again
+        return attended
+
+    def touch(self) -> None:
+        """Begin anew to count for how long nothing runs."""
+        self.idle_since = time.monotonic()
+
+    def note_unread(self, data: bytes) -> None:
+        """Note input that was typed for the last command, and that it did not read."""
+        self.unread += data
 
     def put(self, call: Call, data: bytes) -> bytes:
         """Type into the terminal of a command. Returns what the terminal has no room for."""
@@ -245,6 +302,11 @@ class Core:
         if self.last is not None:
             self.last.delivery.abandon()
 
+    def pop_loss(self) -> Result | None:
+        """Return the ending that cost the last shell, if nobody has it yet, and forget it."""
+        lost, self.lost = self.lost, None
+        return None if lost is None else lost.loss
+
     def note_loss(self, delivery: Delivery) -> None:
         """Make the next command report that this one cost the shell, unless its result is delivered before."""
         if delivery.loss is not None:
@@ -303,13 +365,21 @@ class Core:
 
     # -- ownership of the shell
 
-    def own(self, shell: Shell) -> Shell:
-        """Take over a shell that was started. Raises SessionClosed in a child that a signal handler has just forked."""
+    def own(self, shell: Shell, env: Mapping[str, str]) -> Shell:
+        """Take over a shell that was started. Raises SessionClosed in a child that a signal handler has just forked.
+
+        A later bash starts in the same directory, with the same environment.
+        """
         self.shell = shell
+        self.options, self.first_env = replace(self.options, cwd=shell.first_cwd), env
         if self.is_parents:
             self.disown()
         self.refuse_forked()
         return shell
+
+    def give_up_shell(self) -> None:
+        """The shell is gone, and all that it held was given back."""
+        self.shell = None
 
     def disown(self) -> None:
         """In a forked child: give up the shell, so that every verb refuses. The parent's descriptors stay open."""

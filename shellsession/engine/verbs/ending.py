@@ -19,7 +19,7 @@ from ..kernel import proc
 from ..kernel.signals import kill, signals_deferred
 from ..wire import GUARDS, repeated
 from . import collect, scope
-from .call import Call, remembered
+from .call import Call
 from .collect import DEAD, MARK
 from .core import Core
 from .interrupt import PROMPT, Escalation
@@ -50,17 +50,15 @@ def _lend_terminal(engine: Core, shell: Shell, call: Call) -> None:
         if job.alive():
             engine.host.forget_fd(shell.terminal.fd)
             job.borrow("terminal", shell.terminal, call.fresh_capture(), engine.host.reader)
-            engine.terminal_job = job
+            engine.lend_terminal(job)
             return
 
 
 def _make_job(engine: Core, shell: Shell, call: Call, pids: list[int], held: list[tuple[StreamName, Stream]]) -> None:
     family, tags = shell.family, shell.family.tags
     tag = 0 if tags.is_shared else tags.latest
-    engine.jobs_made += 1
     text, before = call.request.command.decode("utf-8", "replace"), (call.stdout.peek(), call.stderr.peek())
-    job = engine.host.job_kind(text, pids, tag, family, engine.jobs_made, engine.host.exit_code_of, before)
-    engine.jobs.append(job)
+    job = engine.new_job(text, pids, tag, family, before)
     tags.renew(family.descendants())
     for one in engine.jobs:
         if one.tag == tags.latest:  # the tags have wrapped around, or the tag could not be renewed
@@ -70,7 +68,6 @@ def _make_job(engine: Core, shell: Shell, call: Call, pids: list[int], held: lis
             if shell.streams.detach(stream):
                 engine.host.forget_fd(stream.fd)
                 job.adopt(name, stream, call.fresh_capture(), engine.host.reader)
-    engine.jobs = remembered(engine.jobs)
 
 
 # The last signals for a bash that did not come back, with the seconds of each. SIGHUP ends bash at its next safe point,
@@ -98,7 +95,7 @@ def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
     engine.withdraw_last()
     if mark.thrown:
         yield from collect.ask(shell, _FORGET)
-    engine.known = known = engine.known.after(call.request.command, mark)
+    known = engine.know(engine.known.after(call.request.command, mark))
     # Before the streams are drained: then all that the processes wrote before they ended is there.
     if known.had_children and not (yield from _has_children_at_prompt(shell, call)):
         engine.learn(had_children=False)
@@ -113,7 +110,7 @@ def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
     elif call.ending is None or echoes:  # otherwise the noise is about the interrupt and our own questions
         engine.learn(prompt_speaks=echoes or noise)
     reason = call.reason
-    if engine.scope:
+    if engine.known.scope:
         left = yield from scope.leave(engine, shell)
         if left.fault:
             reason = sentences(reason, f"cwd=, env= or `set -e` could not be undone: {left.fault}")
@@ -123,7 +120,7 @@ def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
         engine.learn(flags=mark.flags)
     shell.settle()  # only now: if a callback raises, no output may be left for the next command
     if call.terminal:
-        engine.unread = shell.keyboard.reset()
+        engine.note_unread(shell.keyboard.reset())
     shell.files.clear()
     has_children = engine.known.had_children
     background = leave_jobs(engine, shell, call, held) if has_children or held else ()

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from re import Pattern as AnyPattern
 from typing import Final
@@ -109,7 +108,7 @@ def attend(
     ``on_timeout``: what to do at that moment; by default what the command's request says.
     """
     shell = core.live()
-    core.attended = call
+    core.attend(call)
     if call.idle_timeout is not None:
         call.attended_from = time.monotonic()
     call.raise_fault()
@@ -187,13 +186,11 @@ class Engine(Core):
         if self.shell is not None:
             return
         self._yield_to_restart()
-        self.idle_since = time.monotonic()
+        self.touch()
         try:
             env = self.environment()  # before signals are deferred: a policy may search long for what it hides
             with signals_deferred():
-                shell = self.own(spawn(self.options, env))
-            # A later bash starts in the same directory, with the same environment.
-            self.options, self.first_env = replace(self.options, cwd=shell.first_cwd), env
+                shell = self.own(spawn(self.options, env), env)
             shell.resize(self.size)
             self.forget_bash()
             yield from handshake(shell, self.options.tty, self.refuse_closed)
@@ -223,17 +220,17 @@ class Engine(Core):
         """Raise RestartPending if a restart waits to begin, or SessionClosed if a close does."""
         if self.kill_reason:
             self.refuse_closed()
-            self.kill_reason = ""  # raise only once: that restart may have been interrupted (Ctrl-C), and never come
+            self.pop_kill_reason()  # raise only once: that restart may have been interrupted (Ctrl-C), and never come
             raise RestartPending
 
     def _prepare(self, text: bytes) -> Steps[None]:
         """Run a startup command. Raises StartupFailed."""
         request = Request(text, tty=False, timeout=self.options.timeout, limits=_BRIEF)
-        self.known = self.known.before(request)
-        call = self.last = submit.start(self, self.live(), request)
+        self.know(self.known.before(request))
+        call = submit.start(self, self.live(), request, ours=True)
         came = yield from end_on_error(self, attend(self, call, call.until))
         if call.ending is None:  # a thread that waits gets this result only if it has ended the startup command itself
-            self.attended = None
+            self.leave()
         assert isinstance(came, Result)  # a command without the terminal is not handed back here
         call.delivery.deliver()
         if came.outcome != "exited" or (came.exit_code and self.options.check_startup):
@@ -258,7 +255,7 @@ class Engine(Core):
                     return result
                 self._ordinary = None
             else:
-                unread = self.due if self.tells_unread else None
+                unread = self.due if self.host.tells_unread else None
                 call = yield from self._begin(request)
             came = call.delivery.result or (yield from attend(self, call, call.until))
             result = answer(self, call, came)
@@ -324,31 +321,26 @@ class Engine(Core):
             raise Moved
         return (yield from verb(request))
 
-    def _begin(self, request: Request, shown: bool = True) -> Steps[Call]:
-        """Type the command. If the shell is dead, type nothing, and return a call that says so.
-
-        ``shown``: the taps see it.
-        """
+    def _begin(self, request: Request, ours: bool = False) -> Steps[Call]:
+        """Type the command. If the shell is dead, type nothing, and return a call that says so."""
         shell, self._ordinary = self.live(), None
         self.abandon_last()
-        self.unread = b""
         if shell.busy:  # an exception interrupted the last command where it could not be ended
             shell_end.abandon(self)
-        elif self.scope:  # an exception came while the scope of a command was entered
+        elif self.known.scope:  # an exception came while the scope of a command was entered
             yield from scope.leave(self, shell)
         is_gone = shell.phase != READY or not shell.prepare(self.terminal_job is None)
         if self.kill_reason:  # checked after the shell: another thread sets the reason first, then kills it
             shell_end.abandon(self)
             self._yield_to_restart()
-        lost, self.lost = None if self.lost is None else self.lost.loss, None
+        lost = self.pop_loss()
         if lost is None and not is_gone:
-            self.known = known = self.known.before(request)
+            known = self.know(self.known.before(request))
             asks = known.prompt_speaks and known.may_run_trap(request)
             if (traced := asks and (yield from ending.is_traced(shell))) != known.traced:
                 self.learn(traced=traced)
             if (request.cwd is None and not request.env) or (fault := (yield from self._enter(request))) is None:
-                call = submit.start(self, shell, request, (yield from scope.guard(self, shell, request)))
-                return self.begin(call) if shown else self.name(call)
+                return submit.start(self, shell, request, (yield from scope.guard(self, shell, request)), ours)
             return fault
         call = self._refused(request, GONE)
         if lost is None:
@@ -360,7 +352,7 @@ class Engine(Core):
 
     def _refused(self, request: Request, reason: str) -> Call:
         """Return the call of a command that is not run."""
-        call = self.last = self.name(Call(request, Typed(), self.known.left))
+        call = self.begin(Call(request, Typed(), self.known.left))
         call.fail(reason, ran=False)
         return call
 
@@ -540,9 +532,9 @@ class Engine(Core):
 
         ``snapshot``: see ``open``.
         """
-        self.kill_reason = ""
+        self.pop_kill_reason()
         yield from shell_end.or_abandon(self, self._end(RESTARTED))
-        self.lost = None  # no need to report a lost shell to a caller that asks for a restart
+        self.pop_loss()  # no need to report a lost shell to a caller that asks for a restart
         yield from self.open(snapshot)
 
     # -- state
@@ -553,7 +545,7 @@ class Engine(Core):
 
         yield from self._ready()
         shell = self.live()
-        if shell.busy or self.scope or shell.phase != READY or shell.dead:
+        if shell.busy or self.known.scope or shell.phase != READY or shell.dead:
             raise ShellUnavailable("the shell has ended meanwhile: the next command reports how")
         return (yield from shielded(state.take(self, exclude, is_secret)))
 
@@ -567,7 +559,7 @@ class Engine(Core):
 
         ``in_order``: run the shutdown commands first.
         """
-        self.closed = True
+        self.refuse_calls()
         try:
             yield from shell_end.or_abandon(self, self._end(CLOSED) if in_order else shell_end.shut_down(self, CLOSED))
         finally:
@@ -587,14 +579,15 @@ class Engine(Core):
             except ShellSessionError as error:
                 _warn("the shutdown commands were not run: %s", error)
             finally:
-                self.attended = None
+                self.leave()
         yield from shell_end.shut_down(self, why)
 
     def _run_shutdown(self) -> Steps[None]:
         """Run the shutdown commands, as long as bash lives. What fails is logged, and prevents nothing."""
         from ...policy.secrets import Secrets
 
-        until, self.lost = time.monotonic() + _SHUTDOWN, None
+        until = time.monotonic() + _SHUTDOWN
+        self.pop_loss()
         secrets = self.secrets() or Secrets(self.environment())
         if (running := self.handed_back) is not None:
             yield from self._interrupt(running)
@@ -604,7 +597,7 @@ class Engine(Core):
                 why = "the shell is gone" if self.shell is None else f"{_SHUTDOWN:g} s are over"
                 _warn("the shutdown command %r was not run: %s", shown, why)
                 continue
-            call = yield from self._begin(Request(text, tty=False, timeout=left, limits=_BRIEF), shown=False)
+            call = yield from self._begin(Request(text, tty=False, timeout=left, limits=_BRIEF), ours=True)
             if call.delivery.result is None:
                 yield from attend(self, call, call.until)
             if not (came := call.delivery.deliver()).ok:
@@ -614,7 +607,7 @@ class Engine(Core):
         """Close the session if nothing runs in it, and nothing has for ``idle`` seconds."""
         since = None if any(job.running for job in self.jobs if not job.released) else self.free_since()
         if since is not None and not self.closed and time.monotonic() - since >= idle:
-            self.expired = True
+            self.refuse_calls(expired=True)
             yield from self.close()
 
     def free_since(self) -> float | None:

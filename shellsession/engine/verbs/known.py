@@ -33,6 +33,7 @@ class Known(NamedTuple):
       Asked only where it could get one.
     * ``trapping``: a command has named traps, and later ones may run them. ``debugging``: it may have set a DEBUG trap.
     * ``named``: descriptors that an ``exec`` has named; a function may use them later.
+    * ``scope``: the line that restores what was before the command (see the module ``scope``); b"" between two.
     * ``had_children``: bash had children when the last command ended; an idle bash gets no new ones. ``left``: what
       commands had left running by then (see ``Family.present``).
     """
@@ -46,6 +47,7 @@ class Known(NamedTuple):
     trapping: bool = False
     debugging: bool = False
     named: frozenset[int] = frozenset()
+    scope: bytes = b""
     had_children: bool = False
     left: Mapping[int, int] = MappingProxyType({})
 

@@ -113,8 +113,7 @@ class Ordinary:
         if self._prompt:
             shell.control.receive()  # the prompt for this line
         self._line, self._said = line, None
-        core.unread = b""
-        call = core.last = core.attended = core.begin(Call(request, line.typed, nonce=nonce, prompt=self._prompt))
+        call = core.begin(Call(request, line.typed, nonce=nonce, prompt=self._prompt))
         shell.begin(nonce)  # before: Ctrl-C may arrive as soon as the lines are sent
         shell.control.send(lines)
         return call

@@ -40,7 +40,7 @@ class Left(NamedTuple):
 
 
 def enter(core: Core, shell: Shell, request: Request) -> Steps[Left]:
-    """Set the directory and the variables of the request. ``core.scope`` becomes the text that restores them."""
+    """Set the directory and the variables of the request. ``Known.scope`` becomes the text that restores them."""
     variables = {name.encode(): value.encode("utf-8", "surrogateescape") for name, value in (request.env or {}).items()}
     names = b" ".join((*(_OF_CD if request.cwd is not None else ()), *variables))
     saved = quote(shell.scratch_file(_SAVED))
@@ -50,11 +50,12 @@ def enter(core: Core, shell: Shell, request: Request) -> Steps[Left]:
         return left
     steps = []
     unset = b"! \\builtin unset -n %b; ! \\builtin unset -v %b; " % (names, names)
-    core.scope = unset + b"! \\builtin eval -- \"! { ((1))\"$'\\n'\"$(<%b)\"$'\\n}'" % saved
+    undo = unset + b"! \\builtin eval -- \"! { ((1))\"$'\\n'\"$(<%b)\"$'\\n}'" % saved
     if request.cwd is not None:
         back = os.fsencode(shell.check_cwd(left.mark.cwd))
-        core.scope = b"! %b; %b" % (_cd(back), core.scope)
+        undo = b"! %b; %b" % (_cd(back), undo)
         steps.append(_cd(os.fsencode(request.cwd)))
+    core.learn(scope=undo)
     if variables:
         # First the references themselves: otherwise `unset` and `export` would change what they refer to.
         steps += [b"\\builtin unset %b %b" % (kind, b" ".join(variables)) for kind in (b"-n", b"-v")]
@@ -87,15 +88,15 @@ def guard(core: Core, shell: Shell, request: Request) -> Steps[bool]:
     undo = b"! \\builtin trap - ERR; "
     if b"E" not in known.flags and not sets_errtrace(text):
         undo += b"! \\builtin set +E; "
-    core.scope = undo + core.scope
+    core.learn(scope=undo + core.known.scope)
     yield from ask(shell, b"! \\builtin trap -- %b ERR; ! \\builtin set -E" % quote(ERREXIT_TRAP))
     return True
 
 
 def leave(core: Core, shell: Shell) -> Steps[Left]:
     """Restore what was before. ``fault``: what could not be restored, in bash's words."""
-    left = yield from _do(shell, core.scope)
-    core.scope = b""
+    left = yield from _do(shell, core.known.scope)
+    core.learn(scope=b"")
     shell.files.remove(_SAVED)
     return left
 

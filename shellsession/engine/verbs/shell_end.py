@@ -321,14 +321,14 @@ def discard(engine: Core, shell: Shell, cause: Delivery | None = None) -> None:
     engine.stop_unattended()  # this may wait for a callback of the host; Ctrl-C works here
     try:
         with suppress(OSError):  # its terminal was hung up
-            engine.unread += shell.keyboard.reset()
+            engine.note_unread(shell.keyboard.reset())
         _give_back(engine, shell)
     except BaseException:
         with suppress(Exception):  # a resource that cannot be given back must not prevent a new shell
             _give_back(engine, shell)
-        engine.shell = None
+        engine.give_up_shell()
         raise
-    engine.shell = None
+    engine.give_up_shell()
 
 
 def _log_loss(engine: Core, cause: Delivery) -> None:
@@ -343,7 +343,7 @@ def _give_back(engine: Core, shell: Shell) -> None:
     Deferred signals do not prevent such an exception in a host with threads.
     """
     engine.withdraw_last()
-    engine.terminal_job = None
+    engine.lend_terminal(None)
     with signals_deferred(), ExitStack() as steps:  # runs each callback, even if another fails; the last one first
         steps.callback(shell.close)
         steps.callback(engine.host.on_close)

@@ -56,8 +56,11 @@ _STARVED: Final = (
 )
 
 
-def start(engine: Core, shell: Shell, request: Request, sources: bool = False) -> Call:
-    """Type the command to bash, and return its call. ``sources``: bash is to source its text."""
+def start(engine: Core, shell: Shell, request: Request, sources: bool = False, ours: bool = False) -> Call:
+    """Type the command to bash, and return its call.
+
+    ``sources``: bash is to source its text. ``ours``: see ``Core.begin``.
+    """
     terminal = request.stdin is TTY
     older: Mapping[int, int] = {}
     if engine.known.had_children and shell.family.has_children():
@@ -71,7 +74,8 @@ def start(engine: Core, shell: Shell, request: Request, sources: bool = False) -
     try:
         modes = shell.keyboard.cook(request.echo) if terminal else shell.terminal.modes
         typed = _prepare(engine, shell, request, sources)
-        call = engine.last = Call(request, typed, older, modes, spills_of(request.limits), shell.prompt)
+        call = Call(request, typed, older, modes, spills_of(request.limits), shell.prompt)
+        engine.begin(call, ours)
         _send(shell, typed)
     except BaseException:
         if terminal and not shell.busy:  # the command is not run, and a terminal without a command is in raw mode
@@ -88,7 +92,7 @@ def _settle_terminal(engine: Core, shell: Shell, request: Request) -> None:
     job = engine.terminal_job
     if job is not None and (request.stdin is TTY or not job.alive()):
         job.give_back()
-        engine.terminal_job = None
+        engine.lend_terminal(None)
     if engine.terminal_job is None:
         shell.terminal.skip()
 
