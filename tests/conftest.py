@@ -23,6 +23,7 @@ from daemons import Daemon, Proxy, Raw, running
 from gates import Gate
 from hypothesis import HealthCheck, settings
 from persons import Person, Sits, Tmux
+from samples import left_out
 from system import PATIENCE, PYTHON
 
 from shellsession import Agents, DaemonUnavailable, NoSuchAgent, RemoteSession, Session, connect
@@ -90,6 +91,14 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     finally:
         gc.enable()
         gc.freeze()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is not in a sample, except where one names a case."""
+    if not any("[" in argument for argument in config.args):
+        out = set(left_out(items))
+        config.hook.pytest_deselected(items=list(out))
+        items[:] = [item for item in items if item not in out]
 
 
 @pytest.fixture(scope="module")

@@ -96,6 +96,7 @@ def test_a_time_limit_hands_back_when_asked(sh: Session) -> None:
     assert sh.run("echo free").stdout == "free\n"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("verb", ["run", "stream"])
 @pytest.mark.parametrize("limit", [{"patience": SOON}, {"timeout": SOON}], ids=["patience", "timeout"])
 def test_a_command_whose_patience_ends_in_the_queue_is_refused(
@@ -200,6 +201,7 @@ def test_a_cut_output_is_read_by_pages(sh: Session) -> None:
     assert sh.read_output("c1", lines=(100001, None)) == sh.read_output("c1", grep="x") == ""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("by", ["lines", "bytes"])
 def test_the_marks_of_the_pages_lead_through_the_whole_output(sh: Session, by: str) -> None:
     """A character is never split, and no page is longer than requested."""
@@ -412,6 +414,7 @@ def test_a_new_size_is_seen(sh: Session) -> None:
     assert sh.run("stty size <&1").stdout == "33 99\n"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("check", [False, True], ids=["unchecked", "checked"])
 @pytest.mark.parametrize(("end", "status"), [(signal.SIGKILL, 128 + signal.SIGKILL), (signal.SIGTERM, 0)], ids=str)
 def test_a_command_that_was_not_run_is_reported_as_that(

@@ -42,6 +42,7 @@ class Elsewhere:
         return self.result
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("verb", ["wait", "poll"])
 def test_who_waits_for_a_command_that_another_is_in_gets_back_at_his_moment(
     sh: Session, place: Path, verb: str

@@ -53,6 +53,7 @@ def in_a_loop_session(**options: Any) -> Any:
     return kinds.in_a_loop(lambda: AsyncSession(**options))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("verb", ["run", "stream"])
 def test_what_the_policy_refuses_does_not_run(sh: Session, place: Path, verb: str) -> None:
     do: Callable[[str], object] = sh.run if verb == "run" else lambda text: list(sh.stream(text))
@@ -83,6 +84,7 @@ def test_the_policy_judges_the_directory_and_the_variables_of_one_call() -> None
     assert places == ["/var", "/tmp/../usr", "/tmp", "/tmp"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("verb", ["run", "stream"])
 def test_queued_command_is_judged_in_the_directory_where_it_runs(sh: Session, place: Path, verb: str) -> None:
     do: Callable[[str], object] = sh.run if verb == "run" else lambda text: list(sh.stream(text))

@@ -29,6 +29,7 @@ _BYTES: Final = bytes(range(256))
 SOON: Final = 0.05
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("size", [0, 1, PIECE - 1, PIECE, 3 * PIECE + 7])
 def test_content_of_any_size_is_exact(sh: Session, place: Path, size: int) -> None:
     data = (_BYTES * (size // 256 + 1))[:size]
@@ -91,6 +92,7 @@ def test_a_file_is_replaced_as_bash_does_it(sh: Session, place: Path) -> None:
     assert [oct((place / name).stat().st_mode & 0o777) for name in ("open", "open/file")] == ["0o777", "0o666"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("path", "mode"),
     [

@@ -191,6 +191,7 @@ def test_a_later_session_of_the_agent_knows_what_was_released(place: Path, secon
         sh.close()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("text", "why"),
     [

@@ -48,6 +48,7 @@ def test_a_directory_and_variables_for_one_command(sh: Session, place: Path) -> 
     assert sh.run(_STATE).stdout == before.stdout
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("how", ["interrupt", "yield"])
 def test_they_end_with_a_command_that_is_ended(sh: Session, how: Any, place: Path) -> None:
     sh.run("set -eu; trap 'true' DEBUG; X=before")

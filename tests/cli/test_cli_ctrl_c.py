@@ -112,6 +112,7 @@ def test_ctrl_c_has_a_result_as_json(daemon: Daemon, agent: str, place: Path, en
     assert result["reason"].startswith("ended by Ctrl-C")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("words", [["wait"], ["wait", "--json"], ["send"], ["send", "--json"]], ids=" ".join)
 @pytest.mark.parametrize("kept", [True, False], ids=["kept", "lost"])
 def test_ctrl_c_in_wait_and_send_shows_the_output(

@@ -86,6 +86,7 @@ def test_a_usage_error_exits_with_125(daemon: Daemon, words: list[str], said: st
     assert said in done.stderr.decode()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("words", [["log", "-n"], ["serve", "--max-sessions"]], ids=lambda words: words[0])
 @pytest.mark.parametrize("number", ["-1", "x", "9" * 30, "9" * 5000, "1.5", "nan"])
 def test_an_invalid_number_is_a_usage_error(daemon: Daemon, words: list[str], number: str) -> None:

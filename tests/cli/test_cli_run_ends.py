@@ -50,6 +50,7 @@ def test_ctrl_c_while_queued_runs_nothing(daemon: Daemon, agent: str, place: Pat
     assert cli(daemon.socket, "run", "-s", agent, "--", f"echo {place}/*").stdout.decode() == f"{place}/*\n"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "words",
     ["run -s {agent} -- touch ran", "wait {agent}", "attach {agent}", "attach --read-only {agent}"],

@@ -44,6 +44,7 @@ def expire(agents: Any, agent: object = "a") -> None:
 STATEFUL: Final = [(strands, {}), *((contract, {"persistent": True}) for contract in ONE_SHOT.values())]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("looked", [False, True], ids=["at once", "when somebody has looked"])
 @pytest.mark.parametrize("agent", ["a", Person()], ids=["a name", "an object"])
 @pytest.mark.parametrize(("contract", "settings"), STATEFUL)

@@ -66,6 +66,7 @@ COMMANDS: Final = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("command", COMMANDS, ids=range(len(COMMANDS)))
 @pytest.mark.parametrize("name", ["spec", "langchain", "bashtool"])
 def test_it_is_what_bash_c_does(agents: Agents, name: str, command: str) -> None:

@@ -53,6 +53,7 @@ STATES: Final = [
 LONG: Final = f": {'x' * 200_000}; "
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("long", ["", LONG], ids=["short", "long"])
 @pytest.mark.parametrize("state", STATES)
 def test_nothing_of_the_session_is_known(state: str, long: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,6 +89,7 @@ def test_a_command_that_stops_has_not_ended(agents: Agents) -> None:
     assert _bashtool(bashtool.tool(agents, agent="a1"), command) == ("on\n", "", 3)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "command",
     [

@@ -85,6 +85,7 @@ def test_output_is_combined_in_true_order(bash: Bash) -> None:
     assert started.ended() == "".join(f"{i}\nx\ny\n" for i in range(1, 7)) + END
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("command", "line"),
     [

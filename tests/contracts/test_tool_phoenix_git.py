@@ -148,6 +148,7 @@ MARKED: Final = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("command", MARKED, ids=range(len(MARKED)))
 def test_lines_with_the_mark_of_a_comment_are_where_git_has_them(
     isolated: Bash, repository: Repository, command: str
@@ -179,6 +180,7 @@ def test_the_trailer_is_a_line_once(isolated: Bash, repository: Repository, comm
     assert message.split("\n").count(TRAILER) == 1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("command", COMMITS, ids=range(len(COMMITS)))
 def test_a_commit_gets_the_trailer_once(isolated: Bash, repository: Repository, command: str) -> None:
     found = isolated({"command": command})
@@ -186,6 +188,7 @@ def test_a_commit_gets_the_trailer_once(isolated: Bash, repository: Repository, 
     assert [bare(message) for message in repository.messages()] == COMMITS[command]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("command", FORMS, ids=range(len(FORMS)))
 def test_a_commit_gets_the_trailer_whoever_starts_git(isolated: Bash, repository: Repository, command: str) -> None:
     found = isolated({"command": command})
@@ -254,6 +257,7 @@ OTHERS: Final = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("command", OTHERS, ids=range(len(OTHERS)))
 def test_what_git_commits_by_itself_gets_none(isolated: Bash, repository: Repository, command: str) -> None:
     git("commit", "-qm", "second")

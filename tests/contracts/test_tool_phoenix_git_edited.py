@@ -138,6 +138,7 @@ def test_a_commit_whose_message_an_editor_writes_gets_the_trailer_once(
     assert [bare(message) for message in repository.messages()] == WRITTEN[command]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("command", MADE, ids=range(len(MADE)))
 def test_a_commit_is_made_once_and_its_hash_is_printed(isolated: Bash, twin: Twin, command: str) -> None:
     code, told = twin.ask(command)
@@ -154,6 +155,7 @@ def test_a_commit_is_made_once_and_its_hash_is_printed(isolated: Bash, twin: Twi
     assert hooked(twin.ours) == hooked(twin.plain)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("command", REFUSED, ids=range(len(REFUSED)))
 def test_what_git_refuses_is_refused_in_its_words(isolated: Bash, twin: Twin, command: str) -> None:
     before = git("reflog")

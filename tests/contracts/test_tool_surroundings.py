@@ -138,6 +138,7 @@ def test_a_call_that_cannot_begin_is_an_error_not_a_result(
         assert not ran.exists()
 
 
+@pytest.mark.sampled
 @pytest.mark.skipif(VERSION < (5, 0), reason="bash 4.4 cannot be named, and tells it as its own words")
 @pytest.mark.parametrize("state", ["true", "set -xv; trap 'echo trapped' EXIT", "export BASH_ARGV0"])
 @pytest.mark.parametrize("name", CONTRACTS)
@@ -174,6 +175,7 @@ def test_a_session_with_a_replaced_builtin_runs_nothing_and_says_so(tmp_path: Pa
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "name", ["BASH", "BASH_ARGV0", "DIRSTACK", "GROUPS", "HISTCMD", "OPTIND", "RANDOM", "SRANDOM", "UID"]
 )

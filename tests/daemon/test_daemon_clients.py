@@ -248,6 +248,7 @@ def test_a_command_that_was_handed_back_to_who_had_given_up_is_ended(
     assert daemon.logged(sh.agent)[1]["outcome"] == "interrupted"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("verb", ["run", *HANDED_BACK])
 @pytest.mark.parametrize("since", HANDED_BACK)
 def test_who_had_given_up_does_not_end_what_was_handed_to_another_client_since(

@@ -120,6 +120,7 @@ def _handler() -> Iterator[None]:
 
 
 # Of Python: what it closes because nobody has it any more, it warns of.
+@pytest.mark.sampled
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.usefixtures("_handler")
 @pytest.mark.parametrize("late", [False, True], ids=["before", "after"])

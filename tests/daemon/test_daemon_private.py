@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from daemons import Daemon, Raw, looks_into_it, running
-from system import wait_until
+from system import PATIENCE, wait_until
 
 from shellsession import DaemonUnavailable, ShellSessionError, connect
 from shellsession.cli.main import main
@@ -113,7 +113,7 @@ def open_to_all(daemon: Daemon, directory: bool, socket: bool) -> None:
 def heard(path: str) -> str:
     """What the daemon says to a client that asks for its agents."""
     with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(5)
+        client.settimeout(PATIENCE)
         client.connect(path)
         try:
             client.sendall(encode({"protocol": PROTOCOL, "id": "a.1.1", "verb": "list"}))

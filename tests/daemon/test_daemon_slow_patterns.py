@@ -11,12 +11,15 @@ from typing import Final
 
 import pytest
 from daemons import Daemon
-from system import wait_until
+from system import PATIENCE, wait_until
 
 from shellsession import InvalidRequest, Policy, PolicyRefused, StartupFailed, connect
 
 _EVIL: Final = re.compile("(a+)+$")
 _HELD: Final = "a" * 40 + "!"
+
+# A daemon that searched without a limit would be held up for minutes; 0.25 s are usual on an idle machine.
+HELD_UP = PATIENCE
 
 
 @pytest.fixture
@@ -36,7 +39,7 @@ def _longest_wait(daemon: Daemon, meanwhile: Callable[[], object]) -> float:
             by.run("true")
             waits.append(time.monotonic() - before)
         thread.join()
-    print(f"the longest wait: {max(waits):.2f} s")  # noqa: T201  # 0.25 s on an idle machine
+    print(f"the longest wait: {max(waits):.2f} s")  # noqa: T201
     return max(waits)
 
 
@@ -57,7 +60,7 @@ def test_deny_pattern_that_backtracks_refuses_the_command(
                 slow.run(text)
             reasons.append(str(refused.value))
 
-        assert _longest_wait(daemon, run) < 3
+        assert _longest_wait(daemon, run) < HELD_UP
         assert "takes too long" in reasons[0]
         assert slow.run("echo ok").stdout == "ok\n"
 
@@ -73,7 +76,7 @@ def test_text_that_is_slow_to_parse_is_refused(daemon: Daemon, agent: str, text:
                 slow.run(text)
             reasons.append(str(refused.value))
 
-        assert _longest_wait(daemon, run) < 3
+        assert _longest_wait(daemon, run) < HELD_UP
         assert "too long to be parsed" in reasons[0]
 
 
@@ -88,14 +91,14 @@ def test_write_pattern_that_backtracks_refuses_the_command(daemon: Daemon, agent
                 slow.run(f"echo x > /{'a' * 3000}")
             refusals.append(refused.value)
 
-        assert _longest_wait(daemon, run) < 3
+        assert _longest_wait(daemon, run) < HELD_UP
         assert refusals
 
 
 def test_redact_pattern_that_backtracks_withholds_the_commands_in_the_log(daemon: Daemon, agent: str) -> None:
     with connect(agent, daemon.socket, False, redact=[_EVIL, "hunter2"]) as slow:
         slow.run("echo hunter2 first")
-        assert _longest_wait(daemon, lambda: [slow.run(f"echo {_HELD} hunter2") for _ in range(20)]) < 3
+        assert _longest_wait(daemon, lambda: [slow.run(f"echo {_HELD} hunter2") for _ in range(20)]) < HELD_UP
     entries = wait_until(lambda: found if len(found := daemon.logged(agent)) == 21 else [], "the lines of the log")
     assert "hunter2" not in json.dumps(entries)
     assert entries[0]["command"] == "echo *** first"
@@ -114,7 +117,7 @@ def test_hide_values_that_backtracks_refuses_the_session(daemon: Daemon, agent: 
             slow.run("true")
         refusals.append(refused.value)
 
-    assert _longest_wait(daemon, run) < 3
+    assert _longest_wait(daemon, run) < HELD_UP
     assert refusals
 
 
@@ -128,7 +131,7 @@ def test_redact_pattern_that_backtracks_withholds_what_startup_printed(daemon: D
                 slow.run("true")
             errors.append(failed.value)
 
-    assert _longest_wait(daemon, run) < 3
+    assert _longest_wait(daemon, run) < HELD_UP
     assert errors
 
 
@@ -137,8 +140,8 @@ def test_patterns_that_take_long_to_compile_are_refused(daemon: Daemon, agent: s
 
     def run() -> None:
         with pytest.raises(InvalidRequest, match="compiling") as refused:
-            connect(agent, daemon.socket, False, redact=["(a|b)" * 100_000]).run("true")
+            connect(agent, daemon.socket, False, redact=["(a|b)" * 50_000]).run("true")
         refusals.append(refused.value)
 
-    assert _longest_wait(daemon, run) < 3
+    assert _longest_wait(daemon, run) < HELD_UP
     assert refusals

@@ -246,7 +246,7 @@ def test_a_command_that_begins_as_a_session_is_to_expire_is_not_waited_for(new_a
         session._callers = Callers()
         retired = threads.submit(session.close_if_idle, 0.0)
         try:
-            retired.result(2)
+            retired.result(PATIENCE)
         finally:
             Path(session.cwd, "go").touch()
             runner.join()

@@ -125,6 +125,7 @@ def test_a_stream_that_is_left_in_a_loop_that_goes_on_is_ended_though_nobody_use
     asyncio.run(main())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("command", ["sleep {}", "trap '' INT; sleep {}; sleep 1000"], ids=["plain", "ignoring"])
 @pytest.mark.parametrize("verb", [run, stream, wait, send, expect])
 def test_a_task_that_is_cancelled_just_before_its_loop_ends(place: Path, verb: Any, command: str) -> None:

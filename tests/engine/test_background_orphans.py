@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from escapes import SHEDDER
-from system import is_alive, unique_seconds, wait_until, with_argument
+from system import PATIENCE, is_alive, unique_seconds, wait_until, with_argument
 
 from shellsession import Session
 
@@ -123,6 +123,7 @@ def test_what_shed_its_tag_is_known_by_its_pipe_wherever_that_lies(spoilt: list[
     assert (host.stdout, left) == ("shell_exited\n", [])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("end", ["exit 3", "kill -9 $$", "exec true"])
 @pytest.mark.parametrize("job", ["sleep {} &", "setsid sleep {} &", "sleep {} & disown", "(setsid nohup sleep {} &)"])
 def test_what_an_earlier_call_left_is_killed_with_the_shell(sh: Session, job: str, end: str) -> None:
@@ -156,7 +157,7 @@ def test_a_call_whose_shell_another_thread_ends_reports_all_that_went_with_it(
         wait_until(lambda: len(with_argument(seconds)) == 2, "both of its own")
         pids = with_argument(seconds)
         end(sh)
-        assert {*running.result(10).killed} == {pid, *earlier, *pids}
+        assert {*running.result(PATIENCE).killed} == {pid, *earlier, *pids}
 
 
 @pytest.mark.parametrize("job", ["sleep {} &", "setsid sleep {} &"])

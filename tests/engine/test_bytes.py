@@ -35,6 +35,7 @@ def test_all_bytes_pass_through_a_command(sh: Session, filler: bytes, tty: bool)
     assert (result.stdout_bytes, result.stderr_bytes, result.exit_code) == (ALL_BYTES, b"", 0)
 
 
+@pytest.mark.sampled
 @LENGTHS
 @pytest.mark.parametrize("value", [1, 9, 13, 27, 0x22, 0x24, 0x27, 0x5C, 0x60, 0x7F, 0x80, 0xC3, 0xFF])
 def test_a_byte_alone_and_in_pairs(sh: Session, filler: bytes, value: int) -> None:

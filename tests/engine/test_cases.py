@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from cases import CASES, PAGERS, Case
-from system import PYTHON, descendants, is_alive, unique_seconds, wait_until, with_argument
+from system import PATIENCE, PYTHON, descendants, is_alive, unique_seconds, wait_until, with_argument
 
 from shellsession import TTY, Limits, NotRunning, Session
 
@@ -25,6 +25,7 @@ def matches(came: str, expected: str | re.Pattern[str]) -> bool:
     return came == expected if isinstance(expected, str) else bool(expected.search(came))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("on_terminal", [True, False], ids=["terminal", "pipe"])
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_case_of_the_table(case: Case, on_terminal: bool, new_session: NewSession) -> None:
@@ -67,7 +68,7 @@ def test_13_a_character_written_in_two_halves_is_whole(sh: Session) -> None:
 def test_18_a_background_command_returns_at_once(sh: Session) -> None:
     result = sh.run(f"sleep {unique_seconds()} &")
     assert (result.exit_code, result.outcome, result.stdout) == (0, "exited", "")
-    assert result.duration < 5
+    assert result.duration < PATIENCE
     assert len(result.background) == 1
 
 

@@ -162,6 +162,7 @@ def by_interrupt(sh: Session) -> Result:
     return sh.interrupt()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("get", [by_run, by_stream, by_wait, by_interrupt])
 @pytest.mark.parametrize("kind", ["threads", "asyncio"])
 def test_a_large_result_is_held_by_who_asked_and_by_nobody_else(kind: str, get: Callable[[Session], Result]) -> None:
@@ -237,6 +238,7 @@ def one_of(kind: str, place: Path) -> Iterator[Session]:
             yield cast(Session, stack.enter_context(connect("a", str(place / "socket"), False, cwd=place)))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("give", GIVEN, ids=[give.__name__ for give in GIVEN])
 @pytest.mark.parametrize("kind", ["threads", "asyncio", "daemon"])
 def test_what_a_command_was_given_is_not_held_once_bash_has_it(

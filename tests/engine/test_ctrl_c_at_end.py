@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from escapes import of_host
-from system import PATIENCE, descendants, wait_until
+from system import PATIENCE, SOAK, descendants, wait_until
 
 import shellsession
 from shellsession import TTY, AsyncSession, Session
@@ -28,6 +28,7 @@ from shellsession.engine.kernel import signals
 from shellsession.engine.verbs import shell_end
 from shellsession.errors import GONE
 
+STEP = 1 if SOAK else 7  # of the places where it may come
 OURS = str(Path(shellsession.__file__).parent)
 
 
@@ -109,7 +110,7 @@ def test_wherever_a_host_with_threads_is_interrupted(place: Path, monkeypatch: p
             wait_until(lambda: have_ended(threads), "the end of the thread that read for the job")
             assert descriptors() == fds, f"interrupted at {number}"
             assert len(runtime.the_guard()._reserved) == (not alone), f"interrupted at {number}"
-            number += 1
+            number += STEP
         assert number > 50
         assert alone or company.run("echo on").stdout == "on\n"
 
@@ -130,6 +131,7 @@ def interrupt() -> None:
     signal.raise_signal(signal.SIGINT)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("way", ["close", "restart", "exit 3"])
 @pytest.mark.parametrize(("where", "name"), [(Shell, "close"), (Streams, "close"), (runtime.Guard, "close_slot")])
 def test_a_host_without_threads_is_interrupted_when_all_is_given_back(

@@ -37,6 +37,7 @@ HEEDS, ENDS = (
 IGNORES = "(trap '' INT; exec sleep 100)"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("program", [HEEDS, ENDS, IGNORES], ids=["heeds", "ends", "ignores"])
 @pytest.mark.parametrize(
     "command",
@@ -98,6 +99,7 @@ while os.WIFSTOPPED(status := os.waitpid(child.pid, 0)[1]):
 signal.signal(2, signal.SIG_DFL); os.kill(os.getpid(), 2)"""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("command", ["{}; echo went on", "({} && echo went on)", "bash -c {!r}'; echo went on'"])
 @pytest.mark.parametrize(
     ("code", "stdout"),

@@ -82,6 +82,7 @@ def test_what_speaks_at_the_prompt_only_takes_nothing_away(
     assert (result.stdout, result.stderr) == (stdout, stderr)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("text", "options", "outcome", "stdout", "stderr"), CASES.values(), ids=CASES)
 @pytest.mark.parametrize("tty", [True, False], ids=["terminal", "pipe"])
 def test_what_they_say_is_in_the_result(
@@ -151,6 +152,7 @@ def test_a_prompt_that_speaks_behind_a_command_that_was_ended_is_nobodys(sh: Ses
     assert sh.run("exit 3").stderr == "exit\n"
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("length", range(300, 1100, 20))
 def test_nothing_we_typed_is_left_for_them_to_read(new_session: NewSession, length: int) -> None:
     """A mark that bash has not read yet would be theirs, with its nonce: they could say it themselves."""

@@ -178,7 +178,7 @@ def test_cleaning_keeps_the_lines_and_leaves_no_control(printed: str) -> None:
 def test_no_line_takes_more_than_its_length_to_clean(printed: str) -> None:
     begun = time.process_time()
     clean(printed)
-    assert time.process_time() - begun < 2  # a tenth of that; if it grew with the square, up to minutes
+    assert time.process_time() - begun < 10  # 0.2 s; if it grew with the square, up to minutes
 
 
 whole = st.integers(0, 10**9)

@@ -11,6 +11,7 @@ import pytest
 from conftest import beside, emptied
 from hostile import LISTED, MORE, Damage
 from reference import ENVIRONMENT, Incoming, Said, comparable, kinds_for
+from samples import sample
 
 from shellsession import Result, Session
 
@@ -56,7 +57,11 @@ def check_outcome(damage: Damage, result: Result) -> None:
 
 @pytest.mark.parametrize(
     ("damage", "on_terminal"),
-    [(damage, on_terminal) for damage in (*LISTED, *MORE) for on_terminal in kinds_for(damage.command.encode())],
+    [
+        (damage, on_terminal)
+        for damage in (*LISTED, *sample(MORE, 2))
+        for on_terminal in kinds_for(damage.command.encode())
+    ],
     ids=lambda value: {True: "terminal", False: "pipe"}.get(value, str(value)),
 )
 def test_a_damaged_shell_answers_exactly_or_says_that_it_ended(
@@ -88,6 +93,7 @@ def test_a_damaged_shell_answers_exactly_or_says_that_it_ended(
         check_what_follows(sh)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("before", ["", "set -x; ", "set -v; ", "trap 'echo traced >&2' DEBUG; "])
 @pytest.mark.parametrize("aliases", ["alias if='echo no'", "alias then=:", "alias '!'=true", "alias fi=true"])
 def test_aliases_for_keywords_do_no_harm_or_end_the_shell_and_it_says_so(
@@ -137,6 +143,7 @@ def test_the_status_is_kept_where_our_first_words_are_gone(sh: Session, damage: 
     assert sh.run("echo $?").stdout == "7\n"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("before", ["true", "set -e", "set -o posix", "set -T; trap 'echo dbg' DEBUG", "set -u"])
 @pytest.mark.parametrize(
     "damage", ["builtin", "eval", "command", ".", "builtin eval", "eval command", "builtin command"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import chosen
-from system import PYTHON, stat_fields, unique_seconds, wait_until, with_argument
+from system import PATIENCE, PYTHON, stat_fields, unique_seconds, wait_until, with_argument
 
 from shellsession import TTY, Session
 from shellsession.engine.verbs import collect
@@ -43,7 +43,7 @@ def test_a_reader_says_that_it_waits(sh: Session, command: str, typed: str, said
     first = sh.run(command, stdin=TTY)
     assert (first.outcome, first.exit_code, first.state_kept) == ("input", None, True)
     assert "waits for input" in first.reason
-    assert first.duration < 5
+    assert first.duration < PATIENCE
     last = sh.send(typed)
     assert (last.stdout, last.outcome) == (said, "exited")
 
@@ -73,6 +73,7 @@ _OTHERWISE = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("given", [True, False], ids=["given", "not given"])
 @pytest.mark.parametrize("wait", _OTHERWISE)
 def test_who_waits_for_something_else_waits_for_no_key(sh: Session, wait: str, given: bool) -> None:
@@ -89,7 +90,7 @@ def test_a_thread_that_reads_is_seen(sh: Session, wait: str, given: bool) -> Non
     script = f"import select, threading; {prepare}; t = threading.Thread(target={wait}); t.start(); t.join()"
     result = sh.run(f'{PYTHON} -c "{script}"', stdin=TTY if given else None)
     assert result.outcome == ("input" if given else "interrupted")
-    assert result.duration < 10
+    assert result.duration < PATIENCE
 
 
 def test_a_sleeping_command_waits_for_nothing(sh: Session) -> None:
@@ -145,11 +146,11 @@ GREEDY = [
 
 
 def reads_the_terminal(command: str, tty: bool, place: Path) -> None:
-    with Session(cwd=place, timeout=5) as session:
+    with Session(cwd=place, timeout=2 * PATIENCE) as session:
         session.run("X=1; export LESS= TERM=xterm")
         result = session.run(f"echo before; {command}", tty=tty)
         assert result.outcome in ("exited", "interrupted"), result
-        assert result.duration < 3
+        assert result.duration < PATIENCE
         assert "before\n" in result.stdout
         if result.outcome == "interrupted":
             assert "waits for input" in result.reason
@@ -170,6 +171,7 @@ def begun(
         pool.shutdown(cancel_futures=True)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("tty", [True, False], ids=["terminal", "pipe"])
 @pytest.mark.parametrize("command", GREEDY)
 def test_a_command_without_the_terminal_never_hangs_on_it(

@@ -27,6 +27,7 @@ def leave(sh: Session, command: str, once: Callable[[], Any] = lambda: None) -> 
     pieces.close()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("verb", ["wait", "poll", "interrupt"])
 @pytest.mark.parametrize("rest", ["", "; echo more >&2", "; sleep 100"], ids=["ended", "said more", "runs"])
 def test_nobody_is_notified_how_it_ended(sh: Session, rest: str, verb: str) -> None:

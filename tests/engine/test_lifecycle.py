@@ -226,6 +226,7 @@ def open_many(opened: ExitStack, place: Path) -> None:
         opened.enter_context(Session(cwd=place)).run("true")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("number", range(4))
 @pytest.mark.parametrize(
     "options",

@@ -21,6 +21,7 @@ STREAMS = pytest.mark.parametrize("tty", [True, False], ids=["terminal", "pipe"]
 NUMBERS = "".join(f"{i}\n" for i in range(1, 20001)).encode()
 
 
+@pytest.mark.sampled
 @STREAMS
 @pytest.mark.parametrize("limit", [0, 1, 2, 3, 10, 1001, len(NUMBERS) - 1, len(NUMBERS), len(NUMBERS) + 1])
 def test_the_middle_is_dropped_and_counted(sh: Session, limit: int, tty: bool) -> None:

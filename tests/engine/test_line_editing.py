@@ -10,6 +10,7 @@ from bashes import VERSION
 from shellsession import Session
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "text",
     [

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 from reference import ENVIRONMENT
+from system import SOAK
 
 from shellsession import Session
 from shellsession.engine.wire import quote
@@ -46,16 +47,17 @@ def printed(texts: list[bytes], env: dict[str, str]) -> list[bytes]:
     return subprocess.run(["bash"], input=program, env=env, capture_output=True, check=True).stdout.split(b"\0")[:-1]
 
 
+EXAMPLES = 40 if SOAK else 10
 TEXTS = st.lists(st.lists(st.sampled_from(WORDS)).map(b"".join), min_size=1, max_size=20)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(texts=TEXTS)
 def test_quoting_is_read_back_in_such_a_locale(texts: list[bytes], foreign: dict[str, str]) -> None:
     assert printed(texts, foreign) == texts
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(texts=TEXTS)
 def test_quoting_is_read_back_in_any_other(texts: list[bytes]) -> None:
     for locale in ("C", "C.UTF-8"):

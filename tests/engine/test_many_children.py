@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from system import is_alive, unique_seconds, with_argument
+from system import SOAK, is_alive, unique_seconds, with_argument
 
 from shellsession import Session
 from shellsession.engine.kernel import proc
 
-MANY = 900
+MANY = 900 if SOAK else 700
 
 
 COMMAND = f"X=kept; for ((i = 0; i < {MANY}; i++)); do sleep {unique_seconds()} & done 2>/dev/null"

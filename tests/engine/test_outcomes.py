@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from system import unique_seconds, wait_until, with_argument
+from system import PATIENCE, unique_seconds, wait_until, with_argument
 
 from shellsession import InvalidRequest, Session
 from shellsession.engine.kernel import proc
@@ -56,7 +56,7 @@ def test_the_end_of_the_shell_is_reported(
     assert result.stdout.startswith("partial\n")
     assert result.stderr.startswith("perr\n")
     assert "never" not in result.stdout
-    assert result.duration < 5
+    assert result.duration < PATIENCE
     nxt = sh.run("echo [$X] $? $PWD")
     assert (nxt.stdout, nxt.outcome) == (f"[] 0 {place}\n", "exited")
     assert sh.pid != first

@@ -190,6 +190,7 @@ def test_it_is_back_at_the_limit_and_the_shell_lives(outliver: Outliver, begun: 
     begun[outliver].result()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("outliver", MORE, ids=str)
 def test_more_is_back_and_the_shell_lives(outliver: Outliver, begun: dict[Outliver, Future[None]]) -> None:
     begun[outliver].result()

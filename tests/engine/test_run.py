@@ -58,6 +58,7 @@ def test_state_lives_from_call_to_call(sh: Session, first: str, second: str, exp
     assert (result.stdout, result.stderr, result.outcome, result.state_kept) == (expected, "", "exited", True)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("status", [0, 1, 2, 3, 126, 127, 128, 130, 141, 200, 255])
 @pytest.mark.parametrize(
     "blank", ["", "   ", "# only a comment", "\n\t\n"], ids=["empty", "spaces", "comment", "lines"]
@@ -274,6 +275,7 @@ def test_text_that_begins_with_a_dash_is_text(
     assert (result.stdout, result.stderr, result.exit_code) == ("", stderr, exit_code)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("more", [0, 900, 1100, 70_000])
 @pytest.mark.parametrize("isolated", [False, True])
 @pytest.mark.parametrize("before", ["(exit 7)", "set -e; (exit 7) || (exit 7) && :", "set -x; (exit 7)"])

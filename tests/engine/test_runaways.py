@@ -104,6 +104,7 @@ def run_away(sh: Session, command: str) -> str:
     return seconds
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("ending", ENDINGS, ids=lambda ending: ending.__name__)
 @pytest.mark.parametrize("command", RUNAWAYS.values(), ids=RUNAWAYS)
 def test_nothing_is_left(command: str, ending: Callable[[Session], None], sh: Session) -> None:

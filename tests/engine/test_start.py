@@ -142,6 +142,7 @@ def test_no_variable_of_the_host_disturbs_the_session(new_session: Make, hostile
         assert "pwned" not in result.stderr
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("bad", [{"A": "x\0y"}, {"A\0": "x"}, {"A=B": "x"}, {"": "x"}, {"A": 5}], ids=repr)
 @pytest.mark.parametrize("way", ["env", "extra_env"])
 def test_an_environment_that_cannot_be_given_is_refused(bad: object, way: str) -> None:

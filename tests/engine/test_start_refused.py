@@ -84,6 +84,7 @@ def test_where_others_have_all_places_a_session_has_its_own_and_a_daemon_none() 
     assert f"/mnt/shellsession-{os.getuid()} (Not a directory)" in found
 
 
+@pytest.mark.sampled
 @needs_bwrap
 @pytest.mark.parametrize("wrapper", WRAPPERS.values(), ids=WRAPPERS)
 @pytest.mark.parametrize("verb", ["run", "ls", "status", "stop", "serve"])

@@ -30,6 +30,7 @@ _READERS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("tty", [True, False], ids=["terminal", "pipe"])
 @pytest.mark.parametrize("command", _READERS)
 def test_its_last_words_are_in_the_result(new_session: Make, command: str, tty: bool) -> None:

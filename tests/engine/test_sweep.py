@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import resource
 import subprocess
 import sys
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sandboxes
 from sandboxes import run_as
-from system import unique_seconds
+from system import PATIENCE, unique_seconds
 
 from shellsession.engine.bash.watcher import sweep
-from shellsession.engine.io.directories import make_private, private_home
+from shellsession.engine.io.directories import private_home
 from shellsession.engine.kernel import family, proc
 
 user, mine = sandboxes.user, sandboxes.mine
@@ -48,18 +46,22 @@ def test_many_hosts_may_sweep_at_once(ended: int, tmp_path: Path) -> None:
             assert not directory.exists()
 
 
-def come_and_go(directory: Path) -> None:
-    for _ in range(200):
-        make_private(str(directory), made=2)
-        directory.rmdir()
-        with suppress(OSError):  # another one is in it
-            directory.parent.rmdir()
+COME_AND_GO = """
+import contextlib, os, sys
+from shellsession.engine.io.directories import make_private
+for _ in range(200):
+    make_private(sys.argv[1], made=2)
+    os.rmdir(sys.argv[1])
+    with contextlib.suppress(OSError):  # another one is in it
+        os.rmdir(os.path.dirname(sys.argv[1]))
+"""
 
 
 def test_hosts_that_leave_do_not_keep_others_from_coming(tmp_path: Path) -> None:
     """The last one removes what they all are in, perhaps just when another has made it."""
-    with ProcessPoolExecutor(4, multiprocessing.get_context("spawn")) as hosts:
-        list(hosts.map(come_and_go, [tmp_path / "home" / str(number) for number in range(4)]))
+    programs = [[sys.executable, "-c", COME_AND_GO, str(tmp_path / "home" / str(number))] for number in range(4)]
+    hosts = [subprocess.Popen(program) for program in programs]
+    assert [host.wait(PATIENCE) for host in hosts] == [0] * 4
     assert list(tmp_path.iterdir()) == []
 
 

@@ -54,7 +54,7 @@ def test_another_thread_ends_a_running_call(sh: Session, way: str, command: str)
         running = threads.submit(sh.run, "echo partial; " + command.format(seconds))
         wait_until(lambda: with_argument(seconds), "the command")
         getattr(sh, way)()
-        result = running.result(10)
+        result = running.result(PATIENCE)
     assert (result.stdout, result.outcome, result.state_kept) == ("partial\n", "shell_exited", False)
     assert way in result.reason
     assert with_argument(seconds) == []
@@ -73,7 +73,7 @@ def test_who_waits_for_a_turn_on_a_closed_session_is_notified(sh: Session) -> No
         wait_until(lambda: with_argument(seconds), "the command")
         waiting = threads.submit(sh.run, "touch second")
         sh.close()
-        assert running.result(10).outcome == "shell_exited"
+        assert running.result(PATIENCE).outcome == "shell_exited"
         error = waiting.exception(10)
         assert error is None or isinstance(error, SessionClosed)
         if error is None:  # it came in before the close
@@ -130,7 +130,7 @@ def test_a_job_may_be_looked_at_from_another_thread(sh: Session) -> None:
         looks = threads.submit(lambda: [len(sh.jobs()[0].stdout) for _ in range(200)])
         for i in range(50):
             assert sh.run(f"echo {i}").stdout == f"{i}\n"
-        assert len(looks.result(20)) == 200
+        assert len(looks.result(PATIENCE)) == 200
 
 
 def test_who_has_looked_at_anothers_command_leaves_nothing_behind(sh: Session) -> None:
@@ -140,7 +140,7 @@ def test_who_has_looked_at_anothers_command_leaves_nothing_behind(sh: Session) -
         assert (sh.poll().outcome, sh.wait(0.001).outcome) == ("running", "running")
         assert sh._waiters == []
         sh.interrupt()
-        assert running.result(10).outcome == "interrupted"
+        assert running.result(PATIENCE).outcome == "interrupted"
 
 
 def test_a_task_that_has_looked_at_anothers_command_leaves_nothing_behind_either(place: Path) -> None:
