@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from types import MappingProxyType
@@ -14,6 +15,18 @@ from .values import Function, Omission, Variable
 
 # Variables with these names are secret.
 _SECRET_NAMES: Final = ("*TOKEN*", "*SECRET*", "*PASSWORD*", "*PASSWD*", "*KEY*")
+
+
+# What a snapshot may have where our text cannot quote it: names of variables and options, attributes, subscripts.
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*+")
+_OPTION: Final = re.compile(r"[a-z][a-z0-9_-]*+")
+_ATTRIBUTES: Final = re.compile(r"[A-Za-z]*+")
+_SUBSCRIPT: Final = re.compile(r"[0-9]++")
+
+
+def is_name(text: str) -> bool:
+    """Return whether this can be the name of a variable."""
+    return _NAME.fullmatch(text) is not None
 
 
 def check_patterns(exclude: Sequence[str]) -> tuple[str, ...]:
@@ -107,6 +120,19 @@ class Snapshot(Record, unshown=("facts",)):
         from .snapshot_file import decoded  # rarely needed
 
         return cls(**decoded(data))
+
+    def check(self) -> None:
+        """Raise InvalidRequest if no bash can have this state. A name that is none could run as a command."""
+        wrong = [name for name in self.variables if not is_name(name)]
+        wrong += [name for name in (*self.options, *self.shopts) if not _OPTION.fullmatch(name)]
+        for one in self.variables.values():
+            subscripts = one.value if isinstance(one.value, Mapping) and "a" in one.attributes else ()
+            wrong += [text for text in subscripts if not _SUBSCRIPT.fullmatch(text)]
+            wrong += [] if _ATTRIBUTES.fullmatch(one.attributes) else [one.attributes]
+            if isinstance(one.value, Mapping) and {"a", "A"}.isdisjoint(one.attributes):
+                wrong.append("an array without its attribute")
+        if wrong:
+            raise InvalidRequest(f"snapshot must have names that bash accepts, not {wrong[0]!r:.100}")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the snapshot to a file with mode 0600, as a whole or not at all. Raises OSError.

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from .snapshot import Snapshot
+from .snapshot import Snapshot, is_name
 from .values import OWN, Difference, Function, Variable
 
 _BARE: Final = re.compile(rb"[A-Za-z0-9_/.,:@%][A-Za-z0-9_/.,:@%+-]*+")
@@ -72,7 +72,11 @@ class _Plan(NamedTuple):
 
 def assumed(environment: Mapping[str, str]) -> Snapshot:
     """Return the state that a bash with this environment has at its start, as far as it can be told without asking."""
-    return Snapshot(variables={name: Variable(value, "x") for name, value in environment.items() if name not in OWN})
+    return Snapshot(
+        variables={
+            name: Variable(value, "x") for name, value in environment.items() if is_name(name) and name not in OWN
+        }
+    )
 
 
 def script(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import signal
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from states import listed
+from system import is_alive, wait_until
 
 from shellsession import (
     Agents,
@@ -17,10 +20,14 @@ from shellsession import (
     Session,
     SessionBusy,
     SessionClosed,
+    ShellUnavailable,
     Snapshot,
     SnapshotUnavailable,
     StartupFailed,
 )
+from shellsession.engine.io.control_socket import ControlSocket
+from shellsession.engine.verbs import state
+from shellsession.state.values import Function, Variable
 
 _SETUP = """
 cd /usr; X=1; export Y='a b'; l=(1 2); declare -A m=([k]=v); f() { echo "f $X"; }; alias ll='ls -l'
@@ -244,3 +251,90 @@ def test_first_commands_after_a_restore_are_framed_as_before(tmp_path: Path) -> 
         for _ in range(3):
             result = sh.run("echo out; echo err >&2")
             assert (result.stdout, result.stderr) == ("out\n", "err\n")
+
+
+_CODE = "$(touch executed)"
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        {"variables": {"x;touch executed": Variable("1")}},
+        {"variables": {"x": Variable({f"a[{_CODE}]": "1"}, "a")}},
+        {"variables": {"x": Variable("1", "i; touch executed")}},
+        {"variables": {"x": Variable({"k": "v"})}},
+        {"options": frozenset({"pipefail; touch executed"})},
+        {"shopts": frozenset({_CODE})},
+    ],
+    ids=str,
+)
+def test_snapshot_with_impossible_names_is_refused(hostile: dict[str, Any], tmp_path: Path) -> None:
+    with Session(cwd=tmp_path) as sh, pytest.raises(InvalidRequest, match="names that bash accepts"):
+        sh.restore(Snapshot(**hostile))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        {"functions": {"f": Function("f () \n{ \n    :\n}\ntouch executed\n")}},
+        {"functions": {"f": Function("f () { :; }; touch executed")}},
+        {
+            "functions": {
+                "f": Function(f"f () {{ :; }}; x={_CODE}; for x in 1; do touch executed; done; (touch executed)\n")
+            }
+        },
+        {"functions": {"f": Function("f () {\n"), "g": Function("g () { :; }\n touch executed | touch executed &\n")}},
+        {"functions": {f"f; touch executed; {_CODE}": Function("f () \n{ \n    :\n}\n", _CODE)}},
+        {"aliases": {f"a='{_CODE}'; touch executed; '": f"'; {_CODE}"}, "arguments": ("'; touch executed '", _CODE)},
+        {"cwd": f"/{_CODE}'; touch executed; '", "directories": (_CODE, "\n touch executed\n")},
+        {"completions": (("-W", "'; touch executed; '", _CODE),), "disabled": ("x; touch executed", _CODE)},
+        {"traps": {"USR1; touch executed": "x", "USR2": f"'; {_CODE}"}, "limits": {_CODE: 1}},
+        {"facts": {"named": ("x",), "trapping": "yes"}},
+    ],
+    ids=str,
+)
+def test_hostile_snapshot_runs_nothing(hostile: dict[str, Any], tmp_path: Path) -> None:
+    with Session(cwd=tmp_path) as sh:
+        fresh = sh.snapshot()
+        sh.restore(fresh.__replace__(**hostile))
+        assert list(tmp_path.iterdir()) == []
+        assert sh.run("echo $((6 * 7))").stdout == "42\n"
+
+
+def test_environment_with_names_of_no_variable_is_left_alone(tmp_path: Path) -> None:
+    env = {"PATH": "/usr/bin:/bin", "x;touch executed": "1", "A.B": "2", "BASH_FUNC_f%%": "() { echo f; }"}
+    with Session(cwd=tmp_path, env=env) as sh:
+        sh.run("unset -f f; X=1")
+        report = sh.restore(sh.snapshot())
+        assert report.complete
+        assert sh.run("type -t f; env | grep -c A.B; echo $X").stdout == "1\n1\n"
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_interrupted_snapshot_leaves_the_session_usable(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cut(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with Session() as sh:
+        sh.run("X=kept; trap 'echo each >/dev/null' DEBUG")
+        for module, name in ((state, "parse"), (ControlSocket, "read"), (ControlSocket, "note_mark")):
+            with monkeypatch.context() as patch:
+                patch.setattr(module, name, cut)
+                with pytest.raises(KeyboardInterrupt):
+                    sh.snapshot()
+            result = sh.run("echo $X; (exit 3)")
+            assert (result.stdout, result.exit_code, result.state_kept) == ("kept\n", 3, True)
+        assert sh.snapshot().traps == {"DEBUG": "echo each >/dev/null"}
+
+
+def test_death_of_the_shell_before_a_snapshot_is_reported_by_the_next_command() -> None:
+    with Session() as sh:
+        sh.run("true")
+        assert sh.pid is not None
+        os.kill(sh.pid, signal.SIGKILL)
+        wait_until(lambda: not is_alive(sh.pid or 0), "the end of bash")
+        with pytest.raises(ShellUnavailable):
+            sh.snapshot()
+        assert sh.run("true").state_kept is False
+        assert sh.run("echo fresh").stdout == "fresh\n"

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from ...errors import InvalidRequest, SnapshotDamaged, SnapshotUnavailable
 from ...options import Options
@@ -28,15 +28,15 @@ from ...state.dump import (
     quote_path,
     traps_line,
 )
-from ...state.snapshot import Snapshot, check_secrets
-from ...state.values import Difference, Omission, Restored, Variable
+from ...state.snapshot import Snapshot, check_secrets, is_name
+from ...state.values import OWN, Difference, Omission, Restored, Variable
 from ...state.writing import Script, assumed, differences, quote, script
 from ..bash.shell import Shell
 from ..io.threads import Steps
 from ..wire import Mark
 from .collect import asked
 from .core import Core
-from .known import ONCE
+from .known import ALWAYS, ONCE
 
 # Seconds for each of our lines. A large state takes a fraction of one.
 _PATIENCE: Final = 60.0
@@ -50,6 +50,8 @@ _LIMITS: Final = {
     for name, number in vars(resource).items()
     if name.startswith("RLIMIT_") and name != "RLIMIT_OFILE"
 }
+# Descriptors that a command may have named: see ``wire.named_descriptors``.
+_NAMED: Final = range(10, 20)
 # In these character sets the second byte of a character can be a backslash or a quote.
 _UNREADABLE: Final = re.compile(r"sjis|shift_?jis|gbk|gb18030|big5|uhc|johab|cp9(?:32|36|49|50)", re.IGNORECASE)
 _OF_CD: Final = frozenset({"PWD", "OLDPWD"})
@@ -60,6 +62,7 @@ def check_snapshot(snapshot: object, options: Options) -> None:
     """Raise InvalidRequest unless this is a snapshot that a session with these options may have."""
     if not isinstance(snapshot, Snapshot):
         raise InvalidRequest(f"snapshot must be a Snapshot, not {type(snapshot).__name__}")
+    snapshot.check()
     if missing := sorted(snapshot.confined - confined(options)):
         raise InvalidRequest(
             f"the snapshot comes from a session with a {' and a '.join(missing)}, and its functions would run without"
@@ -96,7 +99,7 @@ def take(core: Core, exclude: Iterable[str] = (), is_secret: Callable[[str], boo
         umask=core.umask(),
         limits=_limits(shell),
         inherited=frozenset(names - _OF_CD),
-        removed=frozenset(environment.keys() - dump.variables.keys()),
+        removed=frozenset(filter(is_name, environment.keys() - dump.variables.keys() - OWN)),
         confined=confined(options),
         facts=MappingProxyType(
             {name: getattr(core.known, name) for name in _FACTS} | {"named": tuple(sorted(core.known.named))}
@@ -156,11 +159,15 @@ def _run(shell: Shell, texts: Script) -> Steps[Mark]:
 
 def _learn(core: Core, snapshot: Snapshot, mark: Mark) -> None:
     """Note what the engine knew about the shell of the snapshot: it says how to type and read the next command."""
-    facts: dict[str, Any] = {name: snapshot.facts[name] for name in _FACTS if name in snapshot.facts}
-    core.learn(**facts, named=frozenset(snapshot.facts.get("named", ())), flags=mark.flags)
-    core.learn(guard=core.known.guard or ONCE, trapping=core.known.trapping or bool(snapshot.traps))
-    if "DEBUG" in snapshot.traps:
-        core.learn(debugging=True)
+    facts, has_debug = snapshot.facts, "DEBUG" in snapshot.traps
+    core.learn(
+        flags=mark.flags,
+        guard=ALWAYS if facts.get("guard") == ALWAYS else ONCE,
+        prompt_speaks=bool(facts.get("prompt_speaks")) or has_debug,
+        trapping=bool(facts.get("trapping") or snapshot.traps),
+        debugging=bool(facts.get("debugging")) or has_debug,
+        named=frozenset(one for one in facts.get("named", ()) if isinstance(one, int) and one in _NAMED),
+    )
 
 
 def _permitted(core: Core, snapshot: Snapshot) -> tuple[Snapshot, list[Difference]]:
