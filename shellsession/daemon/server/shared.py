@@ -39,7 +39,8 @@ from ...errors import (
     ShellUnavailable,
     StateLost,
 )
-from ...models import TTY, Result, Stream, check_seconds
+from ...models import TTY, Request, Result, Stream, check_seconds
+from ...observe import Tap
 from ...options import Options, Rules, commands_of
 from ...policy.secrets import Secrets
 from ...store import StoredAgent
@@ -288,7 +289,8 @@ class SharedSession:
     ) -> None:
         self.agent, self.number, self.session, self.audience = agent, number, session, audience
         self.engine = session.engine  # the whole daemon takes it from here
-        self.fanout: Fanout | None = None  # of the command that was handed back
+        self.fanout = Fanout(self.engine, audience)
+        self.engine.taps.append(self.fanout)
         self._secrets, self._journal, self._store = secrets, journal, store
         self._command_of_person: bytes | None = None  # the last command, if a person typed it
         self._unfinished: Unfinished | None = None
@@ -436,12 +438,14 @@ class SharedSession:
             await asyncio.sleep(FULL_PAUSE)
         await self.session.do(engine.type(data, until))
 
-    def begin(self, command: bytes, request: str, client: int, viewer: Connection | None) -> tuple[Fanout, Delivery]:
-        """Prepare to run a command of that client. ``viewer``: the connection of the person who typed it."""
-        fanout = Fanout(self.engine, self.audience, *self._with_author(command), viewer)
-        if self.engine.handed_back is not None:  # this command is refused, and the other one stays the last
-            return fanout, Delivery()
-        fanout.show_command()
+    def begin(self, command: bytes, request: str, client: int, viewer: Connection | None) -> Delivery | None:
+        """Prepare to run a command of that client. ``viewer``: the connection of the person who typed it.
+
+        None: an earlier command still runs, so this one is refused, and the other one stays the last.
+        """
+        if self.engine.handed_back is not None:
+            return None
+        self.fanout.announce(*self._with_author(command), viewer)
         last = self.deliveries.last
         # A client that is still there may ask later. A lost shell is reported by itself.
         has_left = self.owner is None or self.owner.is_gone
@@ -450,7 +454,7 @@ class SharedSession:
         self._journal.begin(
             self.agent, Begun(command, self._secrets, time.time(), client, self._running_id, self._note_running)
         )
-        return fanout, self.deliveries.begin(request)
+        return self.deliveries.begin(request)
 
     def not_begun(self) -> None:
         """Note that the command that was prepared does not run."""
@@ -489,12 +493,11 @@ class SharedSession:
         if not self.is_forgotten:
             self._store.put(self.agent, StoredAgent(cwd, running, rules=self.rules))
 
-    def first_result(self, delivery: Delivery, command: bytes, result: Result, fanout: Fanout) -> None:
+    def first_result(self, delivery: Delivery, command: bytes, result: Result) -> None:
         """Note the first result of a command: its end, or the part until it was handed back."""
-        fanout.show_command()
         if result.runs_on and (call := self.engine.handed_back) is not None:
             delivery.hand_back()
-            self._unfinished, self.fanout = Unfinished(command, call, without_output(result)), fanout
+            self._unfinished = Unfinished(command, call, without_output(result))
         else:
             self._log_end(command, result)
 
@@ -506,7 +509,7 @@ class SharedSession:
         if result.runs_on:
             self._unfinished = unfinished._replace(before=without_output(so_far))
         else:
-            self._unfinished = self.fanout = None
+            self._unfinished = None
             delivery.end(result)
             self.deliveries.keep(delivery)
             self._log_end(unfinished.command, so_far)
@@ -638,29 +641,35 @@ class Reservation:
         self._freed.set()
 
 
-class Fanout:
-    """Sends the output of one command, as it comes, to the request that waits for it and to the watchers.
+class Fanout(Tap):
+    """Sends the output of each command, as it comes, to the request that waits for it and to the watchers.
 
     It pauses the command while a client that must get every byte is slow.
     """
 
-    def __init__(
-        self, engine: Engine, audience: Audience, command: bytes, person: bool, viewer: Connection | None
-    ) -> None:
-        self._engine, self._audience, self._command, self._person = engine, audience, command, person
-        self._viewer = viewer  # the connection of the person who typed the command: it must miss nothing
+    def __init__(self, engine: Engine, audience: Audience) -> None:
+        self._engine, self._audience = engine, audience
+        self._announced = b""
+        self._viewer: Connection | None = None
         self._held_back: asyncio.Task[None] | None = None
-        self.is_shown = False  # do the watchers know the command?
         self.listener: Listener | None = None
 
-    def show_command(self) -> None:
-        """Show the command to the watchers, once."""
-        if not self.is_shown:
-            self.is_shown = True
-            self._audience.show("command", {"person": self._person}, self._command)
+    def announce(self, command: bytes, person: bool, viewer: Connection | None) -> None:
+        """Show the watchers a command that is about to run.
 
-    def __call__(self, stream: Stream, data: bytes) -> None:
-        self.show_command()
+        ``viewer``: the connection of the person who typed it, which must miss nothing.
+        """
+        self._announced, self._viewer = command, viewer
+        self._audience.show("command", {"person": person}, command)
+
+    def begin(self, id: str, request: Request) -> None:
+        if request.command is not self._announced:  # it was to be refused, but the earlier command has ended meanwhile
+            self.announce(request.command, False, None)
+
+    def end(self, command: bytes, result: Result) -> None:
+        self._announced, self._viewer = b"", None
+
+    def output(self, id: str, stream: Stream, data: bytes) -> None:
         self._audience.show("output", {"stream": stream}, data)
         if self.listener is not None and not self.listener.send_output(stream, data):
             self._hold_back(self.listener.until_taken)

@@ -142,16 +142,17 @@ async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
     by_person = request.holder is not None
     shared.note_author(command, by_person)
     client, viewer = incoming.connection.pid, incoming.connection if by_person else None
-    fanout, delivery = shared.begin(command, request.id, client, viewer)
-    with shared.attending() as ending, _streaming(fanout, incoming):
+    begun = shared.begin(command, request.id, client, viewer)
+    delivery = begun or Delivery()
+    with shared.attending() as ending, _streaming(shared.fanout if begun else None, incoming):
         try:
-            run = shared.session._request(command, {**options, "on_output": fanout})
+            run = shared.session._request(command, options)
             result = await shared.session._run(run)
             if not by_person:  # who is not the agent
                 result = shared.with_news(result)
         except ShellSessionError as error:
-            shared.audience.show("refused", {"reason": str(error), "begun": fanout.is_shown})
-            if fanout.is_shown:
+            shared.audience.show("refused", {"reason": str(error), "begun": begun is not None})
+            if begun:
                 shared.not_begun()
             if isinstance(error, PolicyRefused):
                 shared.log_refusal(command, error, client)
@@ -162,12 +163,12 @@ async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
         except asyncio.CancelledError:
             if (end := shared.engine.came_of(command)) is not None:
                 incoming.listener.cancelled_with(shared.settle_cancelled(delivery, end))
-                shared.first_result(delivery, command, end, fanout)
-            elif fanout.is_shown:
+                shared.first_result(delivery, command, end)
+            elif begun:
                 shared.not_begun()
             raise
         ending.set_result(result)
-    shared.first_result(delivery, command, result, fanout)
+    shared.first_result(delivery, command, result)
     return _deliver(shared, incoming, delivery, result)
 
 
