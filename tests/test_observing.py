@@ -46,6 +46,16 @@ def test_an_observer_that_raises_costs_nobody_the_result(sh: Session, monkeypatc
     assert raised == ["invalid literal for int() with base 10: 'echo yes'"]
 
 
+@pytest.mark.parametrize("how", ["close", "restart"])
+def test_observer_hears_of_a_command_that_the_end_of_its_shell_ends(how: str) -> None:
+    seen = list[tuple[str, str]]()
+    with Session(startup=["echo begin"], shutdown=["echo end"]) as sh:
+        sh.observe(lambda agent, text, result: seen.append((text, result.outcome)))
+        sh.run("sleep 1000", timeout=0.01, on_timeout="yield")
+        getattr(sh, how)()
+    assert seen == [("sleep 1000", "interrupted")]  # by the shutdown command, which no observer hears of
+
+
 def test_a_session_that_redacts_masks_the_secrets_of_its_environment_too() -> None:
     seen = list[str]()
     with Session(redact=["pin-[0-9]+"], extra_env={"API_TOKEN": "verysecret"}) as sh:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pytest
+from system import wait_until
 
 from shellsession import TTY, Limits, Result, Session
 from shellsession.models import Request, Stream
@@ -109,3 +110,11 @@ def test_tap_that_raises_at_output_ends_the_command(sh: Session) -> None:
             sh.run("echo out; sleep 1000", **options)  # type: ignore[arg-type]
     del sh.engine.taps[:]
     assert sh.run("echo $x").stdout == "1\n"
+
+
+def test_tap_sees_what_is_printed_between_two_verbs(sh: Session, notes: Notes) -> None:
+    sh.run("sleep 0.2; echo late; sleep 1000", timeout=0.01, on_timeout="yield")
+    wait_until(lambda: notes.seen[-1][0] == "output", "the output")
+    assert notes.seen[-1][2:] == ("stdout", b"late\n")
+    assert sh.interrupt().stdout == "late\n"
+    assert [what[0] for what in notes.seen] == ["begin", "output", "end"]

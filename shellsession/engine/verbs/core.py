@@ -230,7 +230,7 @@ class Core:
         """The verb ends. Returns the command that it waited on, if any."""
         attended, self.attended = self.attended, None
         if attended is not None:
-            self.touch()
+            self.idle_since = time.monotonic()
             attended.interrupt_requested = False  # the command has ended, or the waiter requests it again
         return attended
 
