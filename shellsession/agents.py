@@ -39,7 +39,9 @@ _Report = Literal["run", "tool"]
 _KEPT_MAX: Final = 100_000
 _IDLE_TTL: Final = 3600.0  # seconds
 # In the reason of the first result after an agent's session has expired.
-EXPIRED: Final = "this is a new session: the last one was closed after being idle for too long, and its state is lost"
+WAS_IDLE: Final = "this is a new session: the last one was closed after being idle for too long"
+STATE_IS_LOST: Final = ", and its state is lost"
+EXPIRED: Final = WAS_IDLE + STATE_IS_LOST
 # How many idle agents an error names: no more than a person reads.
 _IDLE_NAMES_MAX: Final = 20
 

@@ -537,6 +537,11 @@ class AsyncSession(Base, LoopSession[Request]):
         """As ``Session.snapshot``."""
         return await self._start(self._snapshot_steps(exclude, secrets))
 
+    async def _keep_state(self) -> None:
+        """With ``recover=True``: keep the state, if something has run since it was kept last."""
+        if self._busy_loop() is None and self.state == "idle":
+            await self.do(self._mine().keep())
+
     async def restore(self, snapshot: Snapshot) -> Restored:
         """As ``Session.restore``."""
         engine = self._mine()

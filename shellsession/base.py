@@ -81,6 +81,7 @@ class Base(AnySession[Request]):
         policy: Policy | None = None,
         redact: Redact = False,
         snapshot: Snapshot | None = None,
+        recover: bool = False,
     ) -> None:
         """Prepare a session. Bash starts at the first command, or at ``open()``.
 
@@ -103,6 +104,7 @@ class Base(AnySession[Request]):
         * ``redact``: tools and the daemon's audit log show ``***`` for secrets: keys, tokens and passwords of
           well-known shapes, and what the patterns of a list find. Results keep the exact bytes.
         * ``snapshot``: the state that each bash of this session gets at its start, after the startup commands.
+        * ``recover``: if bash dies, the next one gets the state that was kept last: see ``Result.recovered``.
 
         Raises InvalidRequest.
         """
@@ -129,7 +131,7 @@ class Base(AnySession[Request]):
         self._gentle = "kill" if options.on_timeout == "kill" else "interrupt"
         if options.snapshot is not None:
             check_snapshot(options.snapshot, options)
-        self.engine = Engine(options)
+        self.engine = _recovering(options) if options.recover else Engine(options)
         self._owner = os.getpid()
         self._waiters: list[Waiter | LoopWaiter] = []
         weakref.finalize(self, _end, self.engine, self._owner)
@@ -336,3 +338,9 @@ def _end(engine: Engine, owner: int) -> None:
     finally:
         if engine.shell is not None:  # in a host with threads, an exception may interrupt it all the same
             drive(engine.close(in_order=False))
+
+
+def _recovering(options: Options) -> Engine:
+    from .engine.verbs.recovery import Recovering  # rarely needed
+
+    return Recovering(options)

@@ -47,6 +47,7 @@ class Options(Record, unshown=("env", "extra_env")):
     policy: Policy | None = None
     redact: bool | tuple[re.Pattern[str], ...] = False
     snapshot: Snapshot | None = None
+    recover: bool = False
     umask: int | None = None  # of the client that opened it; None: the host's
 
     @classmethod
@@ -66,6 +67,7 @@ class Options(Record, unshown=("env", "extra_env")):
         made.defaults()
         check_options(made.env, made.extra_env, made.agent_env, made.size)
         check_flag("check_startup", made.check_startup)
+        check_flag("recover", made.recover)
         check_policy(made.policy)
         return made.__replace__(
             cwd=place_of(made.cwd),
@@ -275,3 +277,4 @@ class SessionOptions(TypedDict, total=False):
     policy: Policy | None
     redact: Redact
     snapshot: Snapshot | None
+    recover: bool

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
         def ran(self) -> bool: ...
         @property
         def matched(self) -> bool: ...
+        @property
+        def recovered(self) -> str: ...
 
 
 # Bytes that a terminal does not show as they are. Tab and newline are text.
@@ -339,16 +341,15 @@ def news(result: Ended) -> str:
 
 def ending(result: Ended) -> str:
     """How a command ended, in words; "" where it simply succeeded."""
-    if before := news(result):
-        return f"{before}; {_ending(result)}"
-    return _ending(result)
+    before, said = news(result), _ending(result)
+    return "; ".join(filter(None, (before, said, "" if result.recovered in said else result.recovered)))
 
 
 def _ending(result: Ended) -> str:
     if not result.ran:
         return f"not run: {result.reason}"
     seconds = _rounded(result.duration)
-    kept = KEPT if result.state_kept else LOST
+    kept = KEPT if result.state_kept else result.recovered or LOST
     match result.outcome:
         case "exited":
             said = ", ".join(filter(None, (status(result.exit_code) if result.exit_code else "", result.reason)))
@@ -401,3 +402,11 @@ def report(
     for label, text in zip(labels, shared(given, free, cleaned, id, lines), strict=True):
         parts += [label] * bool(label) + [text.removesuffix("\n")]
     return ("\n".join((*parts, *ends)) or "[an empty line]")[:room]
+
+
+def ago(seconds: float) -> str:
+    """How long ago something was, in words."""
+    for size, name in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {name} ago"
+    return f"{seconds:.0f} seconds ago"

@@ -76,6 +76,17 @@ def add_session(parser: argparse.ArgumentParser, description: str = NEW_SESSION,
     )
 
 
+def add_recover(parser: argparse.ArgumentParser) -> None:
+    """Add --no-recover. Without it, the session gets its state back after its shell has died."""
+    parser.add_argument(
+        "--no-recover",
+        dest="recover",
+        action="store_false",
+        help="after the end of its shell, start with a fresh one; by default the next shell has the directory,"
+        " variables and functions of the last one",
+    )
+
+
 def add_rules(parser: argparse.ArgumentParser, description: str) -> None:
     """Add the flags with the rules of a policy."""
     group = parser.add_argument_group("rules for its commands", description)

@@ -39,6 +39,7 @@ def own_parser() -> argparse.ArgumentParser:
         "-s", "--session", metavar="AGENT", type=name, help="use this agent's session, held by the daemon"
     )
     arguments.add_idle_ttl(parser, "with -s, ")
+    flags.add_recover(parser)
     limit = "seconds that a command may run if the model names no limit (default: 600)"
     parser.add_argument("--timeout", metavar="S", type=arguments.number, default=600.0, help=limit)
     patience = "seconds that a call may take (default: 45; clients give up after about 60)"
@@ -69,7 +70,7 @@ def main(words: Sequence[str]) -> int:
     serve(
         args.session,
         args.socket,
-        flags.options_of(args, asks=args.confirm),
+        {**flags.options_of(args, asks=args.confirm), "recover": args.recover},
         flags.asking_policy(args, _never) if args.confirm else None,
         idle_ttl=args.idle_ttl,
         patience=args.patience,

@@ -79,7 +79,7 @@ def run(words: Sequence[str], begin: Callable[[], object]) -> int | None:
 
 def _run(call: ParsedRun, backend: Backend, transport: UnixTransport) -> int:
     agent = default_agent() if call.agent is None else call.agent
-    opening = Message({"verb": "open", "agent": agent, **process_state()}, ())
+    opening = Message({"verb": "open", "agent": agent, **process_state(), "recover": True}, ())
     *_, opened = _messages(Exchange(backend, transport, opening, start=True), backend)
     incarnation = field(opened.header, "id", str).partition(".")[0]
     session = field(opened.header, "session", int)

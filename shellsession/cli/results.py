@@ -107,8 +107,8 @@ def explain_ending(result: Result, agent: str, interrupted: bool = False) -> Non
         after = f" after {result.duration:.1f} s" if result.outcome in ("timed_out", "idle") else ""
         answer = f"; {_USE_INTERACTIVE}" if _READS_TERMINAL in result.reason else ""
         talk(f"{result.reason}{after}; {_state(result)}{answer}")
-    elif result.reason:  # its session is a new one, as the last one has expired
-        talk(result.reason)
+    elif said := "; ".join(filter(None, (result.reason, result.recovered))):  # its session is a new one, for example
+        talk(said)
 
 
 def report_waiting(agent: str, message: Message, done: str = "run") -> None:
@@ -131,7 +131,7 @@ def _word(agent: str) -> str:
 def _state(result: Result) -> str:
     if result.state_kept:
         return "the session's state is kept"
-    return "the session's state is lost: the next command starts in a fresh shell"
+    return result.recovered or "the session's state is lost: the next command starts in a fresh shell"
 
 
 def show_result(result: Result, agent: str, json: bool) -> None:

@@ -80,6 +80,7 @@ def own_parser() -> argparse.ArgumentParser:
         help="end it after S seconds without output (0: no limit)",
     )
     arguments.add_idle_ttl(parser)
+    flags.add_recover(parser)
     parser.add_argument("--tty", action="store_true", help="its stdout is a terminal: columns and colours")
     parser.add_argument(
         "--isolated", action="store_true", help="run it in a subshell: the session's state is not changed"
@@ -140,6 +141,7 @@ def main(typed: Sequence[str]) -> int:
     script = results.read_stdin(MAX_COMMAND, _SOURCE) if reads_script else words.script(command)
     agent = words.default_agent() if args.session is None else args.session
     options: SessionOptions = {**flags.options_of(args, asks=args.confirm), **flags.output_limits(args.max_chars)}
+    options["recover"] = args.recover
     with RemoteSession.for_arguments(agent, args.socket, not args.no_start, options, idle_ttl=args.idle_ttl) as session:
         session.connect()
         if args.confirm:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import signal
@@ -121,11 +122,13 @@ def test_help_says_what_else_would_surprise(verb: str, said: str) -> None:
 @pytest.mark.parametrize("words", [["--help"], ["ls"]])
 def test_output_without_a_reader_ends_quietly(daemon: Daemon, words: list[str]) -> None:
     connect("unread", daemon.socket, False).disconnect()
-    with running(daemon.socket, *words) as process:
-        assert process.stdout is not None
-        process.stdout.close()
-        process.stdout = None
-        assert finish(process) == (-signal.SIGPIPE, b"")
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        with running(daemon.socket, *words, stdout=writer) as process:
+            assert finish(process) == (-signal.SIGPIPE, b"")
+    finally:
+        os.close(writer)
 
 
 @pytest.mark.parametrize("words", [["--help"], ["run", "--help"]])

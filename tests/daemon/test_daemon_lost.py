@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -160,7 +163,11 @@ def test_directory_that_is_named_or_gone_is_told(tmp_path: Path) -> None:
             assert result.reason == f"{LOST}; it starts in /usr, and the last one was in {there}"
         there.rmdir()
         with connect("gone", daemon.socket, False) as session:
-            assert session.run("true").reason == f"{LOST}; it starts in {Path.cwd()}, and the last one was in {there}"
+            told = f"{LOST}; it starts in {Path.cwd()}, and the last one was in {there}; nothing was run"
+            with pytest.raises(StateLost, match=re.escape(told)):
+                session.run(["touch", str(tmp_path / "never")])
+            assert session.run("pwd").stdout == f"{Path.cwd()}\n"
+            assert not (tmp_path / "never").exists()
 
 
 @pytest.mark.parametrize(
@@ -306,8 +313,9 @@ def test_sandboxed_agent_starts_elsewhere_if_its_directory_was_its_own(
             session.run(f"mkdir {inside}; cd {inside}")
         end(daemon)
     with running(tmp_path) as daemon, connect("a", daemon.socket, False) as session:
-        result = session.run("pwd")
-        assert result.reason.endswith(f", and the last one was in {inside}")
+        with pytest.raises(StateLost, match=f", and the last one was in {inside}; nothing was run"):
+            session.run("pwd")
+        assert session.run("pwd").reason == ""
     os.rmdir(inside)
 
 
@@ -319,3 +327,82 @@ def test_close_after_the_end_of_the_daemon_forgets_the_agent(tmp_path: Path) -> 
         session.close()
     with running(tmp_path) as daemon, connect("a", daemon.socket, False) as session:
         assert session.run("true").reason == ""
+
+
+STATE = "cd /usr; A='a b'; export B=2; f() { echo $A; }; alias ll='ls -l'; set -f; API_TOKEN=abc123456"
+
+
+def stored(daemon: Daemon, agent: str) -> bool:
+    """Whether the daemon has written the state of the agent's shell."""
+    with closing(sqlite3.connect(f"file:{database_of(daemon)}?mode=ro", uri=True)) as database:
+        return bool(database.execute("SELECT 1 FROM snapshots WHERE agent = ?", (agent.encode(),)).fetchone())
+
+
+def database_of(daemon: Daemon) -> str:
+    (path,) = Path(os.environ["XDG_STATE_HOME"]).glob("shellsession/state-*.db")
+    return str(path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_state_of_a_shell_comes_back_after_the_end_of_its_daemon(
+    tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with running(tmp_path) as daemon:
+        with connect("a", daemon.socket, False, recover=True) as session:
+            session.run(STATE)
+            if number == signal.SIGKILL:
+                wait_until(lambda: stored(daemon, "a"), "the state")
+        end(daemon, number)
+    with running(tmp_path) as daemon:
+        with connect("a", daemon.socket, False, recover=True) as session:
+            result = session.run("f; echo $B $PWD $- [$API_TOKEN]; alias ll")
+            assert result.stdout.startswith("a b\n2 /usr ")
+            assert "f" in result.stdout.split()[4]
+            assert "[]" in result.stdout
+            assert result.stdout.endswith("alias ll='ls -l'\n")
+            assert "ended with its daemon; it starts in /usr" in result.reason
+            assert result.recovered.startswith("a fresh bash continues in /usr with the state as it was")
+            assert session.run("exit 3").recovered.endswith("from before the last command")
+            session.restart()
+        end(daemon, signal.SIGTERM)
+    with running(tmp_path) as daemon, connect("a", daemon.socket, False, recover=True) as session:
+        assert session.run("echo [$A]").stdout == "[]\n"  # a restart forgets it
+
+
+def test_session_without_recover_leaves_the_state_of_the_last_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with running(tmp_path) as daemon:
+        with connect("a", daemon.socket, False) as session:
+            session.run(STATE)
+        end(daemon, signal.SIGTERM)
+        assert not stored(daemon, "a")
+    with running(tmp_path) as daemon, connect("a", daemon.socket, False) as session:
+        result = session.run("echo [$A]")
+        assert (result.stdout, result.recovered) == ("[]\n", "")
+        assert LOST in result.reason
+
+
+@needs_bwrap
+def test_state_of_a_confined_shell_comes_back_confined(tmp_path: Path) -> None:
+    (place := tmp_path / "place").mkdir()
+    box = Sandbox(write=[str(place)])
+    with running(tmp_path) as daemon:
+        with connect("a", daemon.socket, False, recover=True, cwd=place, sandbox=box) as session:
+            session.run("A=1; f() { touch /usr/never; echo tried; }")
+        end(daemon, signal.SIGTERM)
+    with running(tmp_path) as daemon, connect("a", daemon.socket, False, recover=True) as session:
+        result = session.run("echo $A; f")
+        assert result.stdout == "1\ntried\n"
+        assert "Read-only" in result.stderr
+
+
+def test_the_command_line_recovers_unless_told_not_to(daemon: Daemon) -> None:
+    for flags, stdout in (([], b"1\n"), (["--no-recover"], b"\n")):
+        agent = f"recover{len(flags)}"
+        assert cli(daemon.socket, "run", "-s", agent, *flags, "--", "A=1").returncode == 0
+        ended = cli(daemon.socket, "run", "-s", agent, "--", "exit 3")
+        assert (b"a fresh bash continues in" in ended.stderr) == (not flags)
+        assert cli(daemon.socket, "run", "-s", agent, "--", "echo $A").stdout == stdout

@@ -18,7 +18,7 @@ _shellsession() {
     'run -s' | 'run --session') choices='AGENTS' ;;
     'run --timeout' | 'run --patience' | 'run --idle-timeout' | 'run --idle-ttl' | 'run -C' | 'run --env' | 'run --socket' | 'run --via' | 'run --cwd' | 'run --startup' | 'run --write' | 'run --hide' | 'run --memory' | 'run --cpu' | 'run --pass-env' | 'run --deny' | 'run --allow' | 'run --redirect' | 'run --max-chars') choices='' ;;
     'run --on-timeout') choices='interrupt kill yield' ;;
-    'run '*) if [[ $word == -* ]]; then choices='-h --help -s --session --timeout --patience --on-timeout --idle-timeout --idle-ttl --tty --isolated --stdin -i --interactive --merge-stderr -C --env --no-start --json --socket --via --cwd --startup --sandbox --write --hide --missing-ok --network --memory --cpu --pass-env --deny --allow --redirect --strict --redact --confirm --max-chars'; else choices=''; fi ;;
+    'run '*) if [[ $word == -* ]]; then choices='-h --help -s --session --timeout --patience --on-timeout --idle-timeout --idle-ttl --no-recover --tty --isolated --stdin -i --interactive --merge-stderr -C --env --no-start --json --socket --via --cwd --startup --sandbox --write --hide --missing-ok --network --memory --cpu --pass-env --deny --allow --redirect --strict --redact --confirm --max-chars'; else choices=''; fi ;;
     'ls --socket' | 'ls --via') choices='' ;;
     'ls '*) if [[ $word == -* ]]; then choices='-h --help --names --json --socket --via'; else choices=''; fi ;;
     'send --keys' | 'send --timeout' | 'send --socket' | 'send --via') choices='' ;;
@@ -58,7 +58,7 @@ _shellsession() {
     'stop '*) if [[ $word == -* ]]; then choices='-h --help --socket'; else choices=''; fi ;;
     'mcp --socket' | 'mcp --via' | 'mcp --idle-ttl' | 'mcp --timeout' | 'mcp --patience' | 'mcp --max-chars' | 'mcp -C' | 'mcp --cwd' | 'mcp --env' | 'mcp --startup' | 'mcp --write' | 'mcp --hide' | 'mcp --memory' | 'mcp --cpu' | 'mcp --pass-env' | 'mcp --deny' | 'mcp --allow' | 'mcp --redirect') choices='' ;;
     'mcp -s' | 'mcp --session') choices='AGENTS' ;;
-    'mcp '*) if [[ $word == -* ]]; then choices='-h --help --socket --via -s --session --idle-ttl --timeout --patience --max-chars -C --cwd --env --startup --sandbox --write --hide --missing-ok --network --memory --cpu --pass-env --deny --allow --redirect --strict --redact --confirm'; else choices=''; fi ;;
+    'mcp '*) if [[ $word == -* ]]; then choices='-h --help --socket --via -s --session --idle-ttl --no-recover --timeout --patience --max-chars -C --cwd --env --startup --sandbox --write --hide --missing-ok --network --memory --cpu --pass-env --deny --allow --redirect --strict --redact --confirm'; else choices=''; fi ;;
     'agent --model') choices='' ;;
     'agent '*) if [[ $word == -* ]]; then choices='-h --help --bash --model'; else choices=''; fi ;;
     'completion '*) if [[ $word == -* ]]; then choices='-h --help'; else choices='bash zsh fish'; fi ;;

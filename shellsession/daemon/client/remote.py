@@ -100,7 +100,10 @@ def _sandbox_fields(sandbox: Sandbox) -> dict[str, object]:
 NO_SNAPSHOTS: Final = "snapshot= is for a session of this process: connect without it, then call restore()"
 # The options of a session that a request has as they are named.
 _AS_THEY_ARE: Final = frozenset(
-    ["agent_env", "timeout", "on_timeout", "tty", "idle_timeout", "stdin", "merge_stderr", "check_startup", "size"]
+    (
+        *("agent_env", "timeout", "on_timeout", "tty", "idle_timeout", "stdin", "merge_stderr", "check_startup"),
+        *("size", "recover"),
+    )
 )
 
 
@@ -239,8 +242,8 @@ class Remote(AnySession[PreparedRun]):
         if not transport.is_local:
             check_elsewhere(options)
         fields = opening(options, None if transport.is_local else {})
-        if options:
-            fields["exact"] = list(options)
+        if exact := [name for name in options if name != "recover"]:  # a session without it does as well
+            fields["exact"] = exact
         if not create:
             fields["create"] = False
         if idle_ttl is not ...:

@@ -160,6 +160,7 @@ class Open(OfAgent, RulesFields):
     shutdown: list[str] = []
     size: Annotated[list[int], Field(min_length=2, max_length=2)] = [200, 50]
     bash: str = "bash"
+    recover: bool = False
     idle_ttl: float | None = None  # if it is sent, for this session from now on
     cwd_named: bool = False
     create: bool = True
@@ -196,7 +197,8 @@ class Run(OfAgent):
     ``stdin="null"`` is /dev/null.
 
     ``live``: send output as events as well. ``tell``: after a second in the queue, send the reason as an event.
-    ``unless_lost``: raise StateLost, once, if the agent's last session has ended with its state.
+    ``unless_lost``: raise StateLost, once, if the agent's last session has ended with its state. If its directory is
+    gone as well, any request does that.
     """
 
     verb: Literal["run"]

@@ -49,6 +49,8 @@ from .verbs import room_for, serve
 _MAX_CONNECTIONS: Final = 1024
 # Seconds that clients have to read the last answers when the daemon ends.
 _LAST_ANSWERS: Final = 1.0
+# Seconds for the states of all sessions, when the daemon ends.
+_LAST_STATES: Final = 2.0
 # Seconds that a client may take to come back on another connection.
 _GRACE: Final = 2.0
 _NOT_RUN: Final = "the daemon is ending, and this request was still queued: it was not run"
@@ -335,6 +337,8 @@ class Server:
         tasks += [asyncio.create_task(shared.drain(patience)) for shared in self.sessions]
         if tasks and not self.lease_is_over:
             await asyncio.wait(tasks, timeout=patience)
+        if keeping := [asyncio.create_task(shared.keep_state()) for shared in self.sessions]:
+            await asyncio.wait(keeping, timeout=_LAST_STATES)
         try:
             await self.agents.close()  # running commands end, and their requests are answered
         except Exception:

@@ -15,14 +15,16 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ...agents import EXPIRED, AsyncAgents
+from ...agents import STATE_IS_LOST, WAS_IDLE, AsyncAgents
 from ...async_session import AsyncSession
 from ...engine.bash.spawn import for_agent
 from ...engine.io.output import without_output
 from ...engine.io.streams import FULL_PAUSE
 from ...engine.io.threads import drive
 from ...engine.verbs.delivery import Delivery, together
+from ...engine.verbs.recovery import Recovering
 from ...engine.verbs.results import Ending, conclude, unread_ending, with_reason
+from ...engine.verbs.state import check_snapshot
 from ...errors import (
     CLOSED,
     ENDED,
@@ -43,10 +45,12 @@ from ...models import TTY, Request, Result, Stream, check_seconds
 from ...observe import Tap
 from ...options import Options, Rules, commands_of
 from ...policy.secrets import Secrets
+from ...state.snapshot import Snapshot
 from ...store import StoredAgent
+from ...text import ago
 from ..protocol.wire import encode
 from . import requests
-from .connection import Listener
+from .connection import LOG, Listener
 from .deliveries import Deliveries, end_of
 from .journal import Begun, Journal
 
@@ -58,10 +62,12 @@ if TYPE_CHECKING:
 
 # The running command, as a waiting client sees it, is cut to this many characters.
 _SHOWN: Final = 200
+# Seconds from the end of a command to the moment when the state of its shell is stored.
+_KEEP_AFTER: Final = 1.0
 # How many agents are remembered whose sessions have ended.
 _ENDED_MAX: Final = 10_000
 # In the reason of the first result of an agent whose last session ended with an earlier daemon.
-_ENDED_WITH_DAEMON: Final = "this is a new session: the last one ended with its daemon, and its state is lost"
+_ENDED_WITH_DAEMON: Final = "this is a new session: the last one ended with its daemon"
 # A new watcher gets this many bytes of the earlier output.
 _TAIL: Final = 2000
 
@@ -162,9 +168,25 @@ class Sessions:
         shared.rules = before.rules
         if before.cwd:
             was = "" if before.cwd == request.cwd else f", and the last one was in {before.cwd}"
-            shared.lost = f"{_loss(before)}; it starts in {request.cwd}{was}"
+            shared.comes_back = self._bring_back(shared, request.cwd)
+            shared.lost = f"{_loss(before, not shared.comes_back)}; it starts in {request.cwd}{was}"
+            shared.is_elsewhere = bool(was) and not request.cwd_named
         self._shared[request.agent] = shared
         return True
+
+    def _bring_back(self, shared: SharedSession, cwd: str) -> str:
+        """Let a new session start with the state of the last one, if that was kept. Returns what to say; or ""."""
+        engine = shared.engine
+        if not isinstance(engine, Recovering) or (data := self._store.snapshot(shared.agent)) is None:
+            return ""
+        try:
+            snapshot = Snapshot.from_bytes(data)
+            check_snapshot(snapshot, engine.options)
+        except ShellSessionError as error:
+            LOG.warning("the state of agent %r cannot be brought back: %s", shared.agent, error)
+            return ""
+        engine.kept = snapshot.__replace__(cwd=cwd)
+        return f"its variables and functions come back as they were {ago(time.time() - snapshot.at)}"
 
     def _set_idle_ttl(self, session: AsyncSession, request: requests.Open) -> None:
         if "idle_ttl" in request.model_fields_set:
@@ -240,9 +262,9 @@ def _no_session(agent: str) -> str:
     return f"agent {agent!r} has no session here: it was closed, was idle for too long, or never opened"
 
 
-def _loss(record: StoredAgent) -> str:
-    """What is lost of an agent's last session, in words."""
-    lost = EXPIRED if record.expired else _ENDED_WITH_DAEMON
+def _loss(record: StoredAgent, is_lost: bool = True) -> str:
+    """What is lost of an agent's last session, in words. ``is_lost``: also the state of its shell."""
+    lost = (WAS_IDLE if record.expired else _ENDED_WITH_DAEMON) + STATE_IS_LOST * is_lost
     if record.running:
         lost += f"; {record.running[:_SHOWN]!r} was running then: check what it has done"
     return lost
@@ -301,12 +323,16 @@ class SharedSession:
         self.rules = ""  # of the agent, for its record
         self.is_forgotten = False  # it is being closed, and nothing of it is recorded any more
         self.lost = ""  # what is lost of the agent's last session, until somebody was told
+        self.comes_back = ""  # ... and what comes back with its first command
+        self.is_elsewhere = False  # it starts in a directory that is not the last one, and that nobody has named
         self._unread: Result | None = None  # how the last command ended, if its client left before that
         self.owner: Connection | None = None  # of the client that last got a result
         self.engine.adapt(tells_unread=False)
         self.users = 0  # verbs in the session or queued for it: while there are any, a failed start does not remove it
         self.turn = asyncio.Lock()  # for commands: the oldest request gets it first
         self._checks: set[asyncio.Task[None]] = set()  # at most one, see ``_notice_end``
+        self._keeping: asyncio.Task[None] | None = None  # it will write the state to the store
+        self._stored: Snapshot | None = None  # what the store has
         session._on_change(self._check_end)
 
     # -- queued requests
@@ -472,15 +498,15 @@ class SharedSession:
         """Raise StateLost, once, if the agent's last session has ended with its state."""
         if self.lost:
             lost, self.lost = self.lost, ""
+            lost += "; " * bool(self.comes_back) + self.comes_back
             raise StateLost(f"{lost}; nothing was run: check the directory, and call again")
 
     def forget_record(self) -> None:
         """Forget the agent's directory: somebody has asked for a fresh shell. Its rules stay."""
         self.lost = ""
+        self._store.forget(self.agent)
         if self.rules:
             self._store.put(self.agent, StoredAgent(rules=self.rules))
-        else:
-            self._store.forget(self.agent)
 
     def _running_id(self) -> str:
         call = self.engine.current
@@ -542,8 +568,25 @@ class SharedSession:
         before = self._store.get(self.agent) or StoredAgent()
         # As the session is closed, bash was where it is known to have been. Otherwise a fresh one starts there.
         self._record(before.cwd or result.cwd if self.engine.closed and not result.state_kept else result.cwd)
+        if self.engine.options.recover and self._keeping is None:
+            self._keeping = asyncio.create_task(self._keep_soon())
         client = self._journal.end(self.agent)
         self._journal.note(self.agent, command, self._secrets, without_output(result), client)
+
+    async def _keep_soon(self) -> None:
+        await asyncio.sleep(_KEEP_AFTER)
+        self._keeping = None
+        await self.keep_state()
+
+    async def keep_state(self) -> None:
+        """Write the state of an idle shell to the store, for the next session of the agent."""
+        engine = self.engine
+        if isinstance(engine, Recovering) and not self.is_forgotten:
+            with suppress(ShellSessionError):
+                await self.session._keep_state()
+            if engine.kept is not None and engine.kept is not self._stored and not self.is_forgotten:
+                self._stored = engine.kept
+                self._store.put_snapshot(self.agent, engine.kept.for_file().to_bytes())
 
     def log_refusal(self, command: bytes, error: PolicyRefused, client: int) -> None:
         """Note in the audit log that the session's policy has refused a command."""

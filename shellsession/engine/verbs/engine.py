@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from re import Pattern as AnyPattern
 from typing import Final
@@ -27,7 +26,6 @@ from ...errors import (
     SessionClosed,
     ShellSessionError,
     ShellUnavailable,
-    SnapshotUnavailable,
     StartupFailed,
 )
 from ...files import FileReply, FileRequest
@@ -37,7 +35,6 @@ from ...observe import DEBUG, WARNING, logger
 from ...paging import Piece
 from ...search import TOO_SLOW, SearchTooSlow
 from ...signatures import Seconds
-from ...state.comparison import Listing, changes
 from ...state.snapshot import Snapshot
 from ...state.values import Restored
 from ...text import INTERRUPTED, REASONS
@@ -249,7 +246,7 @@ class Engine(Core):
         last = self.last
         if self.shell is None or (last is not None and last.delivery.handed_back) or self.closed:
             yield from self._ready()
-        shell, ordinary, unread, before = self.shell, self._ordinary, None, None
+        shell, ordinary, unread = self.shell, self._ordinary, None
         try:
             if ordinary is not None and (call := ordinary.send(self, request)) is not None:
                 while (yield ordinary.wait) and not self.is_parents and ordinary.has_only_prompt():
@@ -259,14 +256,11 @@ class Engine(Core):
                 self._ordinary = None
             else:
                 unread = self.due if self.host.tells_unread else None
-                before = (yield from self._list_state()) if request.changes else None
                 call = yield from self._begin(request)
             came = call.delivery.result or (yield from attend(self, call, call.until))
             result = answer(self, call, came)
             if unread is not None and unread.state_kept:  # else the loss itself is reported
                 result = with_reason(result, unread_ending(unread))
-            if before is not None and self.shell is shell:
-                result = yield from self._with_changes(result, before)
             self._ordinary = Ordinary.after(self, call, ordinary)
             return result
         except GeneratorExit:
@@ -276,31 +270,13 @@ class Engine(Core):
             yield from end_what_runs(self)
             raise
 
-    def _list_state(self) -> Steps[Listing | None]:
-        """Return the state before a command; None if the shell has ended, which the command reports."""
-        from . import state  # rarely needed
-
-        return (yield from state.listing(self, anew=False)) if self._is_idle(self.live()) else None
-
-    def _with_changes(self, result: Result, before: Listing) -> Steps[Result]:
-        """Return the result with what has changed, if that can be told."""
-        from . import state  # rarely needed
-
-        with suppress(SnapshotUnavailable):
-            if self._is_idle(self.live()) and not result.still_running:
-                return result.__replace__(changes=changes(before, (yield from state.listing(self))))
-        return result
-
-    def _is_idle(self, shell: Shell) -> bool:
-        return not (shell.busy or self.known.scope or shell.phase != READY or shell.dead)
-
     def follow(self, request: Request) -> Steps[Call]:
         """Start a command whose caller takes the output piece by piece, with ``next_pieces``."""
         yield from self._ready()
         call = yield from end_on_error(self, self._begin(request))
         call.take_pieces()  # from now on they are kept
         if call.delivery.result is None:
-            call.hand_back()
+            call.delivery.hand_back()
         return call
 
     def await_output(self, call: Call, until: float | None, on_timeout: OnTimeout | None = None) -> Steps[None]:
@@ -366,7 +342,7 @@ class Engine(Core):
             if (request.cwd is None and not request.env) or (fault := (yield from self._enter(request))) is None:
                 return submit.start(self, shell, request, (yield from scope.guard(self, shell, request)), ours)
             return fault
-        call = self._refused(request, GONE)
+        call = self._refused(request, GONE if lost is None else f"{GONE}; {unread_ending(lost)}")
         if lost is None:
             yield from shell_end.shell_died(self, call)
         else:
@@ -563,12 +539,17 @@ class Engine(Core):
 
     # -- state
 
+    def keep(self, pause: float = 0.0) -> Steps[None]:
+        """Keep the state of an idle bash for the next one; see ``recovery``. Here, nothing is kept."""
+        yield from ()
+
     def snapshot(self, exclude: Sequence[str], is_secret: Callable[[str], bool] | None) -> Steps[Snapshot]:
         """Return a snapshot of bash; see ``Session.snapshot``."""
         from . import state  # rarely needed
 
         yield from self._ready()
-        if not self._is_idle(self.live()):
+        shell = self.live()
+        if shell.busy or self.known.scope or shell.phase != READY or shell.dead:
             raise ShellUnavailable("the shell has ended meanwhile: the next command reports how")
         return (yield from shielded(state.take(self, exclude, is_secret)))
 
@@ -587,7 +568,6 @@ class Engine(Core):
             yield from shell_end.or_abandon(self, self._end(CLOSED) if in_order else shell_end.shut_down(self, CLOSED))
         finally:
             self.outputs.close()
-            self.taps.clear()  # they may refer to the engine
         if self._start_logged:
             self._start_logged = False
             self._log("session closed")

@@ -152,7 +152,7 @@ def _how_it_ended(engine: Core, call: Call, status: int | None, mark: Mark | Non
         return f"the session's bash was killed by signal {-status}" + (f" ({name})" if name else "")
     hint = ""
     if call.typed.sources:  # where a command fails, only the text ends (see ``scope.guard``)
-        if status in _ERRORS:
+        if status in _ERRORS and b"exit" not in text:
             hint = "; with `set -e`, an unset variable, or another error in bash itself, does that"
     elif status and (engine.known.errexit or sets_errexit(text)):
         hint = "; `set -e` does that when a command fails"

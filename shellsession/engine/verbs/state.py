@@ -16,14 +16,12 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import Final
 
-from ...errors import InvalidRequest, ShellUnavailable, SnapshotDamaged, SnapshotUnavailable
+from ...errors import InvalidRequest, SnapshotDamaged, SnapshotUnavailable
 from ...options import Options
-from ...state.comparison import Listing
 from ...state.dump import (
     AmbiguousFunctions,
     Dump,
     functions_line,
-    is_same,
     listing_line,
     parse,
     parse_traps,
@@ -78,32 +76,18 @@ def confined(options: Options) -> frozenset[str]:
     return frozenset(name for name, rule in rules.items() if rule is not None)
 
 
-def listing(core: Core, anew: bool = True) -> Steps[Listing]:
-    """Return what bash lists. Raises SnapshotUnavailable.
-
-    ``anew``: False if the last one will do, unless a command has begun since.
-    """
-    shell, last = core.live(), core.listing
-    if not anew and last is not None and last.begun == core.begun:
-        return last
-    _check_room(shell)
-    try:
-        data, dump, mark = yield from _listed(core, shell, last)
-    except SnapshotDamaged as error:
-        raise SnapshotUnavailable(f"{error}; nothing was changed") from error
-    _check_locale(dump.variables)
-    core.listing = last = Listing(data, dump, shell.check_cwd(mark.cwd), core.umask(), core.begun)
-    return last
-
-
 def take(core: Core, exclude: Iterable[str] = (), is_secret: Callable[[str], bool] | None = None) -> Steps[Snapshot]:
     """Return a snapshot of the idle bash. Raises SnapshotUnavailable.
 
     ``exclude``: patterns of names to leave out. ``is_secret``: whether a text contains a secret.
     """
     shell, environment = core.live(), core.environment()
-    listed = yield from listing(core)
-    dump = listed.dump
+    _check_room(shell)
+    try:
+        dump, mark = yield from _listed(core, shell)
+    except SnapshotDamaged as error:
+        raise SnapshotUnavailable(f"{error}; nothing was changed") from error
+    _check_locale(dump.variables)
     names = {
         name
         for name, value in environment.items()
@@ -111,8 +95,8 @@ def take(core: Core, exclude: Iterable[str] = (), is_secret: Callable[[str], boo
     }
     options = core.options
     snapshot = Snapshot(
-        cwd=listed.cwd,
-        umask=listed.umask,
+        cwd=shell.check_cwd(mark.cwd),
+        umask=core.umask(),
         limits=_limits(shell),
         inherited=frozenset(names - _OF_CD),
         removed=frozenset(filter(is_name, environment.keys() - dump.variables.keys() - OWN)),
@@ -198,32 +182,30 @@ def _text(variable: Variable) -> str:
     return value if isinstance(value, str) else "\n".join((value or {}).values())
 
 
-def _listed(core: Core, shell: Shell, last: Listing | None) -> Steps[tuple[bytes, Dump, Mark]]:
+def _listed(core: Core, shell: Shell) -> Steps[tuple[Dump, Mark]]:
     """Return what bash lists, and its mark. If a DEBUG trap prints between the lists, it is taken off meanwhile."""
     path = shell.scratch_file(_DUMP)
     if not core.known.debugging:
         with suppress(SnapshotDamaged):
-            data, dump, mark = yield from _parsed(shell, listing_line(path), last)
+            dump, mark = yield from _parsed(shell, listing_line(path))
             if "DEBUG" not in dump.traps:
-                return data, dump, mark
+                return dump, mark
     traps = parse_traps((yield from _file_of(shell, traps_line(path)))[0].decode("utf-8", "surrogateescape"))
     line = listing_line(shell.scratch_file(_DUMP))
     if (trap := traps.get("DEBUG")) is not None:
         line = b"\\builtin trap - DEBUG; %b; \\builtin trap -- %b DEBUG || ((1))" % (line, quote(trap))
-    data, dump, mark = yield from _parsed(shell, line, last)
-    return data, dump if dump.traps == traps else dump._replace(traps=traps), mark
+    dump, mark = yield from _parsed(shell, line)
+    return dump._replace(traps=traps), mark
 
 
-def _parsed(shell: Shell, line: bytes, last: Listing | None) -> Steps[tuple[bytes, Dump, Mark]]:
+def _parsed(shell: Shell, line: bytes) -> Steps[tuple[Dump, Mark]]:
     data, mark = yield from _file_of(shell, line)
-    if last is not None and is_same(last.data, data):
-        return data, last.dump, mark
     try:
-        return data, parse(data), mark
+        return parse(data), mark
     except AmbiguousFunctions as error:
         text = functions_line(shell.scratch_file(_DUMP), error.names)
         singly, _ = yield from _file_of(shell, b'\\builtin eval -- "$(<%b)"' % _file(shell, text))
-        return data, parse(data, singly), mark
+        return parse(data, singly), mark
 
 
 def _file(shell: Shell, text: bytes) -> bytes:
@@ -242,13 +224,10 @@ def _file_of(shell: Shell, line: bytes) -> Steps[tuple[bytes, Mark]]:
 
 
 def _ask(shell: Shell, line: bytes) -> Steps[Mark]:
-    until = time.monotonic() + _PATIENCE
     finder = yield from asked(shell, line, _PATIENCE)
-    if finder is not None and finder.mark is not None:
-        return finder.mark
-    if time.monotonic() < until:
-        raise ShellUnavailable("the shell has ended meanwhile: the next command reports how")
-    raise SnapshotUnavailable(f"bash did not answer within {_PATIENCE:.0f} s: is the machine overloaded?")
+    if finder is None or finder.mark is None:
+        raise SnapshotUnavailable(f"bash did not answer within {_PATIENCE:.0f} s: is the machine overloaded?")
+    return finder.mark
 
 
 def _limits(shell: Shell) -> Mapping[str, int]:

@@ -1,0 +1,159 @@
+"""A session that gets its state back after its shell has died: ``Recovering``, the engine of ``recover=True``.
+
+Each snapshot is taken while bash is idle: after a command, and before the next one. Nothing is added to a command.
+After the death of a bash the next one starts with the last snapshot, in the call that reports the death.
+
+Law: no command is run again.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from types import MappingProxyType
+from typing import Final
+
+from ...errors import ShellSessionError, ShellUnavailable, SnapshotDamaged, SnapshotUnavailable
+from ...models import Request, Result
+from ...options import Options
+from ...signatures import Seconds
+from ...state.snapshot import Snapshot
+from ...state.values import Difference
+from ...text import ago
+from ..io.threads import Steps
+from .call import Call
+from .engine import Engine, RestartPending
+
+# The next snapshot is taken this many seconds after the last one, or after this pause between two commands.
+_EVERY: Final = 1.0
+_PAUSE: Final = 0.02
+# ... and at least this many times later than the last one took.
+_BACK_OFF: Final = 20
+# A text that may end its shell: the state before it is kept in any case.
+_MAY_END: Final = re.compile(rb"\b(?:exit|exec|kill|set|ulimit)\b")
+# The options and variables that end a shell by themselves. They are not brought back.
+_DEADLY: Final = frozenset({"errexit"})
+_DEADLY_VARIABLES: Final = frozenset({"TMOUT"})
+# How many things that did not come back are named.
+_NAMED: Final = 5
+
+
+class Recovering(Engine):
+    """An engine whose next bash gets the state of the last one.
+
+    ``kept``: the last snapshot, or None. The first bash starts with it, too.
+    """
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self.kept: Snapshot | None = None
+        self._kept_after = 0  # how many commands had begun by then
+        self._kept_at = 0.0
+        self._took = 0.0  # seconds
+        self._fault = ""  # why the last snapshot could not be taken
+        self._news = ""  # what was brought back, until a result has told it
+
+    # -- bring the state back
+
+    def open(self, snapshot: Snapshot | None = None) -> Steps[None]:
+        """Start bash if there is none, with the state of the last one."""
+        self.refuse_closed()
+        if self.shell is not None:
+            return
+        if snapshot is not None or self.kept is None:
+            yield from super().open(snapshot)
+            self.kept = snapshot
+            return
+        kept = self.kept
+        try:
+            yield from super().open(_harmless(kept))
+        except (SnapshotUnavailable, SnapshotDamaged) as error:
+            self.kept = None
+            yield from super().open()
+            self._news = f"a fresh bash continues in {self.cwd()}, and the state of the last one is lost: {error}"
+        else:
+            self._news = self._told(kept, self.restored.not_restored)
+        self._kept_after = self._begun
+
+    def _told(self, kept: Snapshot, missing: tuple[Difference, ...]) -> str:
+        """Say which state was brought back, and what is missing."""
+        commands = self._begun - self._kept_after
+        if self.last is not None and self.last.not_run:
+            commands -= 1
+        if not self._begun:
+            since = f"as it was {ago(time.time() - kept.at)}"
+        elif commands < 1:
+            since = "from after the last command"
+        else:
+            since = "from before the last " + (f"{commands} commands" if commands > 1 else "command")
+        if self._fault:
+            since += f" ({self._fault})"
+        told = f"a fresh bash continues in {self.cwd()} with the state {since}"
+        if _DEADLY & kept.options:
+            told += "; `set -e` is off"
+        if missing:
+            named = ", ".join(f"{one.kind} {one.name} ({one.reason})" for one in missing[:_NAMED])
+            more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+            told += f"; not restored: {named}{more}"
+        return told
+
+    def _continued(self, steps: Steps[Result]) -> Steps[Result]:
+        """Return the result of the steps. If the shell has died, first start the next one."""
+        result = yield from steps
+        if not result.state_kept and self.shell is None and self.kept is not None and not self.closed:
+            try:
+                yield from self.open()
+            except (ShellSessionError, RestartPending):  # the next command meets it again
+                return result
+        elif not result.still_running:
+            yield from self.keep(_EVERY)
+        if self._news:
+            result, self._news = result.__replace__(recovered=self._news), ""
+        return result
+
+    def run(self, request: Request) -> Steps[Result]:
+        yield from self.keep(0.0 if _MAY_END.search(request.command) else _PAUSE)
+        return (yield from self._continued(super().run(request)))
+
+    def wait(self, until: float | None, idle: Seconds = ..., pattern: re.Pattern[str] | None = None) -> Steps[Result]:
+        return (yield from self._continued(super().wait(until, idle, pattern)))
+
+    def interrupt(self, meant: Call | None = None) -> Steps[Result]:
+        return (yield from self._continued(super().interrupt(meant)))
+
+    def restart(self, snapshot: Snapshot | None = None) -> Steps[None]:
+        kept, self.kept = self.kept, None
+        try:
+            yield from super().restart(snapshot)
+        except BaseException:
+            self.kept = self.kept or kept
+            raise
+
+    # -- keep the state
+
+    def _is_due(self, pause: float) -> bool:
+        """Return whether to take a snapshot now. ``pause``: after this many seconds without a command."""
+        if self.shell is None or self._begun == self._kept_after or self.state != "idle" or self.shell.busy:
+            return False
+        now, least = time.monotonic(), _BACK_OFF * self._took
+        return now - self._kept_at >= max(_EVERY, least) or now - self.idle_since >= max(pause, least * (pause > 0))
+
+    def keep(self, pause: float = 0.0) -> Steps[None]:
+        """Take a snapshot, if one is due after a pause of this length. If that fails, the last one remains."""
+        if not self._is_due(pause):
+            return
+        begun, commands = time.monotonic(), self._begun
+        try:
+            snapshot = yield from self.snapshot((), None)
+        except (SnapshotUnavailable, ShellUnavailable) as error:
+            self._fault = str(error)
+        else:
+            self.kept, self._kept_after, self._fault = snapshot, commands, ""
+        self._kept_at = time.monotonic()
+        self._took = self._kept_at - begun
+
+
+def _harmless(snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot without what ends a shell."""
+    variables = {name: one for name, one in snapshot.variables.items() if name not in _DEADLY_VARIABLES}
+    return snapshot.__replace__(options=snapshot.options - _DEADLY, variables=MappingProxyType(variables))

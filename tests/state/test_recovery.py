@@ -1,0 +1,154 @@
+"""``recover=True``: the shell after a dead one has its state, and the result says which."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import re
+import signal
+from pathlib import Path
+
+import pytest
+from bashes import VERSION
+from system import PATIENCE, is_alive, wait_until
+
+from shellsession import AsyncSession, InvalidRequest, Session
+
+STATE = "cd /usr; A='a b'; export B=2; f() { echo $A; }; alias ll='ls -l'; set -f; trap 'echo usr' USR1"
+ASKED = "echo $PWD, $A, $B; f; alias ll; echo $-; trap -p USR1"
+ROUNDS = 200 if os.environ.get("SHELLSESSION_TEST_SOAK") else 20
+
+DEATHS = {
+    "exit": "exit 3",
+    "a function that exits": "g() { exit 4; }; g",
+    "set -eu": "set -eu; : $unset_name",
+    "exec": "exec true",
+    "SIGKILL": "kill -9 $$",
+    "SIGHUP": "kill -HUP $$; while :; do :; done",
+    "set -r": "set -r",
+    "descriptors": "ulimit -n 9",
+    "a time limit": "trap '' INT; while :; do :; done",
+}
+
+
+@pytest.fixture
+def recovering(tmp_path: Path) -> Session:
+    return Session(cwd=tmp_path, tty=False, timeout=PATIENCE, recover=True)
+
+
+@pytest.mark.parametrize("death", DEATHS.values(), ids=DEATHS)
+def test_a_shell_that_died_comes_back_with_its_state(recovering: Session, death: str) -> None:
+    with recovering as sh:
+        sh.run(STATE)
+        before = sh.run(ASKED).stdout
+        pid = sh.pid
+        limit = {"timeout": 0.3, "on_timeout": "kill"} if "INT" in death else {}
+        result = sh.run(f"A=changed; {death}", **limit)  # type: ignore[arg-type]  # a table of options
+        assert not result.state_kept
+        assert re.fullmatch(
+            r"a fresh bash continues in /usr with the state from before the last (command|2 commands)",
+            result.recovered,
+        )
+        assert result.recovered in str(result)
+        again = sh.run(ASKED)
+        assert (again.stdout, again.recovered) == (before, "")
+        assert sh.pid != pid
+
+
+def test_a_shell_that_is_killed_between_two_commands_comes_back(recovering: Session) -> None:
+    with recovering as sh:
+        sh.run(STATE)
+        sh.run("exit 3")  # a snapshot was taken before it
+        pid = sh.pid
+        assert pid
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not is_alive(pid), "its end")
+        result = sh.run("touch never")
+        assert not result.ran
+        assert "with the state from after the last command" in result.recovered
+        assert sh.run("ls never; echo $B").stdout == "2\n"
+
+
+def test_what_ends_a_shell_does_not_come_back(recovering: Session) -> None:
+    with recovering as sh:
+        sh.run("set -eu; A=1; TMOUT=1000")
+        result = sh.run(": $unset_name; exit")
+        assert result.recovered.endswith("; `set -e` is off")
+        assert sh.run("echo $A [${TMOUT-}] $-").stdout.startswith("1 [] ")
+        assert "e" not in sh.run("echo $-").stdout
+
+
+def test_what_does_not_come_back_is_named(recovering: Session) -> None:
+    with recovering as sh:
+        sh.run("mkdir d; cd d; A=1")
+        assert "the directory is gone" in sh.run("rmdir ../d; exit").recovered
+        assert sh.run("echo $A").stdout == "1\n"
+
+
+def test_a_restart_forgets_the_state(recovering: Session) -> None:
+    with recovering as sh:
+        sh.run(STATE)
+        sh.run("exit")
+        sh.restart()
+        assert sh.run("echo [$A]").stdout == "[]\n"
+        assert sh.run("exit").recovered.endswith("from before the last command")
+        assert sh.run("echo [$A]").stdout == "[]\n"
+
+
+def test_startup_commands_run_first_and_the_state_goes_over_them(tmp_path: Path) -> None:
+    with Session(cwd=tmp_path, recover=True, startup=["A=startup; C=1"]) as sh:
+        sh.run("A=mine; unset C")
+        sh.run("exit")
+        assert sh.run("echo $A [${C-unset}]").stdout == "mine [unset]\n"
+
+
+def test_a_command_is_never_run_again(recovering: Session) -> None:
+    with recovering as sh:
+        for _ in range(3):
+            sh.run("echo x >>count; exit 3")
+        assert sh.run("cat count").stdout == "x\n" * 3
+
+
+def test_a_handed_back_command_that_ends_the_shell_recovers_too(recovering: Session) -> None:
+    with recovering as sh:
+        sh.run(STATE)
+        assert sh.run("sleep 0.3; exit 5", timeout=0.05, on_timeout="yield").still_running
+        result = sh.wait(PATIENCE)
+        assert (result.exit_code, result.state_kept) == (5, False)
+        assert result.recovered
+        assert sh.run("echo $B").stdout == "2\n"
+
+
+def test_asyncio_session_recovers(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncSession(cwd=tmp_path, recover=True) as sh:
+            await sh.run(STATE)
+            assert (await sh.run("exit 3")).recovered
+            assert (await sh.run("f")).stdout == "a b\n"
+
+    asyncio.run(main())
+
+
+@pytest.mark.skipif(VERSION < (5, 1), reason="before 5.1 `set -e` ends the shell")
+def test_after_any_death_the_state_is_that_of_the_promised_moment(recovering: Session) -> None:
+    """``recovered`` says how many commands are missing; with each one, X and the directory of a file change."""
+    choose = random.Random(os.environ.get("PYTEST_XDIST_WORKER", "") or 0)
+    with recovering as sh:
+        sh.run("declare -i X=0")
+        x, log = 0, [0]
+        for _ in range(ROUNDS):
+            for _ in range(choose.randrange(4)):
+                assert sh.run("X+=1").ok
+                log.append(x := x + 1)
+            result = sh.run("X+=1; " + choose.choice(list(DEATHS.values())[:7]), timeout=PATIENCE)
+            found = re.search(r"from before the last (?:(\d+) commands|command)", result.recovered)
+            assert found, result
+            missing = int(found[1] or 1)
+            assert sh.run("echo $X").stdout == f"{log[len(log) - missing]}\n"
+            log = [x := log[len(log) - missing]] * 1 + [x]
+
+
+def test_recover_is_checked() -> None:
+    with pytest.raises(InvalidRequest, match="recover"):
+        Session(recover="yes")  # type: ignore[arg-type]  # the test
