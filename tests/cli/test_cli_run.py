@@ -60,7 +60,7 @@ def test_output_comes_while_the_command_runs(daemon: Daemon, agent: str, tmp_pat
         (["--timeout", "0.2", "--", "sleep 99"], 124, "; the session's state is kept\n"),
         (["--idle-timeout", "0.2", "--timeout", "0", "--", "sleep 99"], 124, "no output came for the idle limit after"),
         (["--env", "UID=2", "--", "true"], 125, "UID: cannot unset: readonly variable; nothing was run\n"),
-        (["--cwd", "/no/such/place", "--", "true"], 125, "cwd '/no/such/place' is not a directory"),
+        (["--cwd", "/no/such/place", "--", "true"], 125, "cwd '/no/such/place' is not a directory: make it"),
     ],
 )
 def test_the_status_is_the_commands_or_says_what_we_did(

@@ -20,6 +20,7 @@ from commands import cli, finish, line, running
 from daemons import Daemon
 from system import mentioning, wait_until
 
+from shellsession import connect
 from shellsession.daemon.client.admin import stats
 from shellsession.daemon.protocol.endpoint import confined_marker
 from shellsession.daemon.protocol.wire import Decoder, encode
@@ -246,3 +247,20 @@ def test_a_plain_daemon_does_not_replace_one_that_confines(tmp_path: Path) -> No
     finally:
         cli(path, "stop")
     assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_serve_with_a_plugin_of_pydantic_installed_does_not_load_it(tmp_path: Path) -> None:
+    """A plugin would see what clients send."""
+    info, loaded = tmp_path / "packages" / "spy-1.dist-info", tmp_path / "loaded"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Name: spy\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[pydantic]\nspy = spy:plugin\n")
+    (info.parent / "spy.py").write_text(f"open({str(loaded)!r}, 'w').close()\nplugin = None\n")
+    env = {**os.environ, "PYTHONPATH": str(info.parent)}
+    with (
+        daemons.running(tmp_path / "daemon", env=env) as daemon,
+        connect("a", daemon.socket, False, cwd="/") as session,
+    ):
+        assert session.run("echo on").stdout == "on\n"
+        session.close()
+    assert not loaded.exists()

@@ -44,6 +44,7 @@ def test_where_no_descriptor_is_left_clients_are_notified_at_once(hasty: Daemon,
         let_in = [is_let_in() for _ in range(40)]
         assert let_in == sorted(let_in, reverse=True)
         assert 0 < sum(let_in) < 30
+        assert hasty.said.count("turned away") == 1  # and not for each of them
         with pytest.raises(LimitReached, match="descriptors"):
             session(hasty, "b")
         assert sh.run("echo $X").stdout == "1\n"

@@ -146,8 +146,6 @@ class Sessions:
             raise InvalidRequest(
                 "the directory that this runs in was removed: change to another one, or name one with cwd= or --cwd"
             )
-        if not os.path.isdir(request.cwd):
-            raise InvalidRequest(f"cwd {request.cwd!r} is not a directory")
         env = request.env
         if request.inherited and rules.sandbox is not None:
             env = rules.sandbox.environment(env)
