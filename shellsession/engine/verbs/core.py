@@ -153,10 +153,9 @@ class Core:
         """From any thread: the session is closed for the calls that come from now on."""
         self.closed, self.expired = True, self.expired or expired
 
-    def pop_kill_reason(self) -> str:
-        """Return the reason of ``kill_running``, and forget it."""
-        reason, self.kill_reason = self.kill_reason, ""
-        return reason
+    def forget_kill(self) -> None:
+        """Forget the reason of ``kill_running``."""
+        self.kill_reason = ""
 
     def forget_interrupt(self) -> None:
         """Clear the request for an interrupt, once it was served."""

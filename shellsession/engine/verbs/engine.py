@@ -220,7 +220,7 @@ class Engine(Core):
         """Raise RestartPending if a restart waits to begin, or SessionClosed if a close does."""
         if self.kill_reason:
             self.refuse_closed()
-            self.pop_kill_reason()  # raise only once: that restart may have been interrupted (Ctrl-C), and never come
+            self.forget_kill()  # raise only once: that restart may have been interrupted (Ctrl-C), and never come
             raise RestartPending
 
     def _prepare(self, text: bytes) -> Steps[None]:
@@ -532,7 +532,7 @@ class Engine(Core):
 
         ``snapshot``: see ``open``.
         """
-        self.pop_kill_reason()
+        self.forget_kill()
         yield from shell_end.or_abandon(self, self._end(RESTARTED))
         self.pop_loss()  # no need to report a lost shell to a caller that asks for a restart
         yield from self.open(snapshot)
