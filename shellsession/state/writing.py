@@ -138,7 +138,8 @@ def _plan(snapshot: Snapshot, fresh: Snapshot, environment: Collection[str]) -> 
 def _is_own(name: str, snapshot: Snapshot) -> bool:
     """Return whether the variable is about the old process, or `cd` or bash itself sets it."""
     value = snapshot.variables[name].value
-    return name == "BASH_XTRACEFD" or (name == "PWD" and value == snapshot.cwd) or _is_computed(name, value)
+    is_of_cd = name == "PWD" and value == snapshot.cwd
+    return name in OWN or name == "BASH_XTRACEFD" or is_of_cd or _is_computed(name, value)
 
 
 def _is_computed(name: str, value: object) -> bool:

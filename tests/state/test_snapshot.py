@@ -290,6 +290,7 @@ def test_snapshot_with_impossible_names_is_refused(hostile: dict[str, Any], tmp_
         {"cwd": f"/{_CODE}'; touch executed; '", "directories": (_CODE, "\n touch executed\n")},
         {"completions": (("-W", "'; touch executed; '", _CODE),), "disabled": ("x; touch executed", _CODE)},
         {"traps": {"USR1; touch executed": "x", "USR2": f"'; {_CODE}"}, "limits": {_CODE: 1}},
+        {"variables": {"UID": Variable(f"a[{_CODE}]", "i"), "IFS": Variable("x")}},
         {"facts": {"named": ("x",), "trapping": "yes"}},
     ],
     ids=str,
