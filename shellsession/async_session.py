@@ -15,14 +15,25 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from .base import CALLBACK_RUNS, LOOK_PATIENCE, Base
+from .base import CALLBACK_RUNS, LOOK_PATIENCE, Base, check_count
 from .engine.io.loop import LoopDrainer, LoopPoller, LoopWaiter, adrive, ends_by, to_its_end
 from .engine.io.threads import Steps, T, drive
 from .engine.verbs.call import LoopJob
 from .engine.verbs.engine import Moved, RestartPending
 from .engine.verbs.expect import expect, late
 from .engine.verbs.state import check_snapshot
-from .errors import ANOTHER_LOOP, CLOSED, ENDED, IN_CALLBACK, LATE, NOT_YOURS, RESTARTED, NotRunning, SessionBusy
+from .errors import (
+    ANOTHER_LOOP,
+    CLOSED,
+    ENDED,
+    IN_CALLBACK,
+    LATE,
+    NOT_YOURS,
+    RESTARTED,
+    NotRunning,
+    SessionBusy,
+    ShellSessionError,
+)
 from .files import FileReply, FileRequest, Transfer
 from .keys import check_keys
 from .models import OnOutput, Request, Result, Stream, to_bytes
@@ -547,6 +558,27 @@ class AsyncSession(Base, LoopSession[Request]):
         engine = self._mine()
         check_snapshot(snapshot, engine.options)
         return await self._restart(partial(engine.restore, snapshot))
+
+    async def fork(self) -> Self:
+        """As ``Session.fork``."""
+        return await self._forked(await self.snapshot()).open()
+
+    async def fork_many(self, count: int) -> list[Self | ShellSessionError]:
+        """As ``Session.fork_many``."""
+        check_count(count)
+        snapshot, children = await self.snapshot(), list[Self | ShellSessionError]()
+        try:
+            for _ in range(count):
+                try:
+                    children.append(await self._forked(snapshot).open())
+                except ShellSessionError as error:
+                    children.append(error)
+        except BaseException:  # a cancelled task leaves none
+            for child in children:
+                if isinstance(child, AsyncSession):
+                    await child.close()
+            raise
+        return children
 
     async def _restart(self, verb: Callable[[], Steps[T]]) -> T:
         self._refuse_callbacks()

@@ -289,6 +289,12 @@ class Base(AnySession[Request]):
         """Return the function that begins to take a snapshot. Raises InvalidRequest."""
         return partial(self._mine().snapshot, check_patterns(exclude), seek(secrets))
 
+    def _forked(self, snapshot: Snapshot) -> Self:
+        """Return a session that begins with the snapshot, and else as this one did."""
+        child = self.of(self.engine.options.__replace__(snapshot=snapshot))
+        child.engine.start_with(self.engine.environment())
+        return child
+
     def jobs(self, released: bool = False) -> Sequence[SessionJob]:
         """Return what earlier calls left running."""
         return self._jobs(released)
@@ -344,3 +350,9 @@ def _recovering(options: Options) -> Engine:
     from .engine.verbs.recovery import Recovering  # rarely needed
 
     return Recovering(options)
+
+
+def check_count(count: object) -> None:
+    """Raise InvalidRequest unless this is a number of forks."""
+    if type(count) is not int or count < 1:
+        raise InvalidRequest(f"count must be a positive integer, not {count!r:.100}")

@@ -15,14 +15,14 @@ from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Self
 
-from .base import CALLBACK_RUNS, LOOK_PATIENCE, Base
+from .base import CALLBACK_RUNS, LOOK_PATIENCE, Base, check_count
 from .engine.io.threads import Poller, Steps, T, drive
 from .engine.io.waiter import Waiter, is_owned
 from .engine.verbs.call import LARGE
 from .engine.verbs.engine import Moved, RestartPending
 from .engine.verbs.expect import expect, late
 from .engine.verbs.state import check_snapshot
-from .errors import CLOSED, ENDED, IN_CALLBACK, LATE, NOT_YOURS, RESTARTED, NotRunning, SessionBusy
+from .errors import CLOSED, ENDED, IN_CALLBACK, LATE, NOT_YOURS, RESTARTED, NotRunning, SessionBusy, ShellSessionError
 from .files import Transfer
 from .keys import check_keys
 from .models import Request, Result, Stream, to_bytes
@@ -363,6 +363,31 @@ class Session(Base, ThreadSession[Request]):
         engine = self._mine()
         check_snapshot(snapshot, engine.options)
         return self._restart(partial(engine.restore, snapshot))
+
+    def fork(self) -> Self:
+        """Return a new session with the state of this one, and with its options: limits, sandbox, policy, redaction.
+
+        Jobs, and what was typed or asked, are not inherited. A ``restart`` of the new session brings it back to this
+        state. ``restored`` of it says what differs. Raises SessionBusy, SnapshotUnavailable and ShellUnavailable.
+        """
+        return self._forked(self.snapshot()).open()
+
+    def fork_many(self, count: int) -> list[Self | ShellSessionError]:
+        """Return this many forks of one moment, each a session or the error that its start raised."""
+        check_count(count)
+        snapshot, children = self.snapshot(), list[Self | ShellSessionError]()
+        try:
+            for _ in range(count):
+                try:
+                    children.append(self._forked(snapshot).open())
+                except ShellSessionError as error:
+                    children.append(error)
+        except BaseException:  # Ctrl-C leaves none
+            for child in children:
+                if isinstance(child, Session):
+                    child.close()
+            raise
+        return children
 
     def _restart(self, verb: Callable[[], Steps[T]]) -> T:
         self._refuse_callbacks()

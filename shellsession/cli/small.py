@@ -205,6 +205,57 @@ def restart(args: Namespace, _: ArgumentParser) -> int:
     return 0
 
 
+_add_file: Final = option("file", metavar="FILE", help="the file of the snapshot")
+
+
+@verb(
+    "[OPTIONS] AGENT FILE",
+    option("--exclude", metavar="PATTERN", action="append", default=[], help="leave out such names (repeat)"),
+    add_place,
+    add_agent,
+    _add_file,
+    examples=[
+        ("shellsession snapshot builder before.snapshot", "keep its state before a risky step"),
+        ("shellsession snapshot --exclude '*TOKEN*' builder b.snapshot", "without these variables and functions"),
+    ],
+)
+def snapshot(args: Namespace, _: ArgumentParser) -> int:
+    """Write the state of an agent's idle bash to a file: directory, variables, functions, aliases, options, traps. The
+    file has no secrets of known forms and names. Only you can read it."""
+    from ..daemon.client.admin import Visit
+
+    with Visit(args.agent, args.socket) as visit:
+        taken = visit.snapshot(exclude=args.exclude).for_file()
+    taken.save(args.file)
+    if taken.left_out:
+        talk(f"left out: {', '.join(f'{one.kind} {one.name}' for one in taken.left_out)}")
+    return 0
+
+
+@verb(
+    "[OPTIONS] AGENT FILE",
+    add_place,
+    add_agent,
+    _add_file,
+    examples=[
+        ("shellsession restore builder before.snapshot", "back to that moment"),
+        ("shellsession restore other before.snapshot", "the same state for another agent, which has a session"),
+    ],
+)
+def restore(args: Namespace, _: ArgumentParser) -> int:
+    """Give an agent a fresh bash with the state in a file that `shellsession snapshot` has written. Everything that
+    runs in the old one is ended. What could not be restored is listed, and the exit status is 1 then."""
+    from ..daemon.client.admin import Visit
+    from ..state.snapshot import Snapshot
+
+    taken = Snapshot.load(args.file)
+    with Visit(args.agent, args.socket) as visit:
+        report = visit.restore(taken)
+    for one in report.not_restored:
+        talk(f"not restored: {one.kind} {one.name}: {one.reason}")
+    return 0 if report.complete else 1
+
+
 @verb(
     "[OPTIONS] (AGENT... | --all)",
     option("--all", action="store_true", help="the sessions of all agents"),

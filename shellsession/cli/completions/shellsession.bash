@@ -14,7 +14,7 @@ _shellsession() {
     kept=${word%"${word##*[$COMP_WORDBREAKS]}"} option=
     if [[ $word == --*=* ]]; then before=${word%%=*} option=${word%%=*}= word=${word#*=}; fi
     case "$verb $before" in
-    "$verb ${words[0]}") choices='run ls send wait interrupt jobs output restart kill attach forget log history status doctor serve bridge stop mcp agent completion' ;;
+    "$verb ${words[0]}") choices='run ls send wait interrupt jobs output restart snapshot restore kill attach forget log history status doctor serve bridge stop mcp agent completion' ;;
     'run -s' | 'run --session') choices='AGENTS' ;;
     'run --timeout' | 'run --patience' | 'run --idle-timeout' | 'run --idle-ttl' | 'run -C' | 'run --env' | 'run --socket' | 'run --via' | 'run --cwd' | 'run --startup' | 'run --write' | 'run --hide' | 'run --memory' | 'run --cpu' | 'run --pass-env' | 'run --deny' | 'run --allow' | 'run --redirect' | 'run --max-chars') choices='' ;;
     'run --on-timeout') choices='interrupt kill yield' ;;
@@ -34,6 +34,10 @@ _shellsession() {
     'output '*) if [[ $word == -* ]]; then choices='-h --help --stream --lines --grep --bytes --tail --since --max-chars --socket --via'; else choices='AGENTS'; fi ;;
     'restart --socket' | 'restart --via') choices='' ;;
     'restart '*) if [[ $word == -* ]]; then choices='-h --help --socket --via'; else choices='AGENTS'; fi ;;
+    'snapshot --exclude' | 'snapshot --socket' | 'snapshot --via') choices='' ;;
+    'snapshot '*) if [[ $word == -* ]]; then choices='-h --help --exclude --socket --via'; else choices='AGENTS'; fi ;;
+    'restore --socket' | 'restore --via') choices='' ;;
+    'restore '*) if [[ $word == -* ]]; then choices='-h --help --socket --via'; else choices='AGENTS'; fi ;;
     'kill --socket' | 'kill --via') choices='' ;;
     'kill '*) if [[ $word == -* ]]; then choices='-h --help --all --socket --via'; else choices='AGENTS'; fi ;;
     'attach --others') choices='wait refuse' ;;

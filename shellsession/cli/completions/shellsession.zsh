@@ -19,9 +19,11 @@ _shtab_shellsession_commands() {
     mcp:'serve a session'"'"'s verbs to MCP clients over stdio'
     output:'show parts of what a command printed'
     restart:'give an agent a fresh bash'
+    restore:'give an agent a fresh bash with the state in a file'
     run:'run a command in an agent'"'"'s session'
     send:'type into the terminal of a running command'
     serve:'run the daemon that holds the sessions'
+    snapshot:'write the state of an agent'"'"'s shell to a file'
     status:'show the state of the daemon'
     stop:'end the daemon and every session'
     wait:'wait for a running command, and print its output'
@@ -227,6 +229,17 @@ _shtab_shellsession_restart_options=(
 # guard to ensure default positional specs are added only once per session
 _shtab_shellsession_restart_defaults_added=0
 
+_shtab_shellsession_restore_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--socket[the daemon\'s socket]:PATH:_files"
+  "--via[a program that leads to the daemon elsewhere, such as \'ssh box\']:WORDS:"
+  ":whose session:_shellsession_agents"
+  ":the file of the snapshot:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_shellsession_restore_defaults_added=0
+
 _shtab_shellsession_run_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   {-s,--session}"[whose session]:AGENT:_shellsession_agents"
@@ -319,6 +332,18 @@ _shtab_shellsession_serve_options=(
 # guard to ensure default positional specs are added only once per session
 _shtab_shellsession_serve_defaults_added=0
 
+_shtab_shellsession_snapshot_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "*--exclude[leave out such names]:PATTERN:"
+  "--socket[the daemon\'s socket]:PATH:_files"
+  "--via[a program that leads to the daemon elsewhere, such as \'ssh box\']:WORDS:"
+  ":whose session:_shellsession_agents"
+  ":the file of the snapshot:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_shellsession_snapshot_defaults_added=0
+
 _shtab_shellsession_status_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--json[print a JSON object]"
@@ -383,9 +408,11 @@ _shtab_shellsession() {
         mcp) _arguments -C -s -S $_shtab_shellsession_mcp_options ;;
         output) _arguments -C -s -S $_shtab_shellsession_output_options ;;
         restart) _arguments -C -s -S $_shtab_shellsession_restart_options ;;
+        restore) _arguments -C -s -S $_shtab_shellsession_restore_options ;;
         run) _arguments -C -s -S $_shtab_shellsession_run_options ;;
         send) _arguments -C -s -S $_shtab_shellsession_send_options ;;
         serve) _arguments -C -s -S $_shtab_shellsession_serve_options ;;
+        snapshot) _arguments -C -s -S $_shtab_shellsession_snapshot_options ;;
         status) _arguments -C -s -S $_shtab_shellsession_status_options ;;
         stop) _arguments -C -s -S $_shtab_shellsession_stop_options ;;
         wait) _arguments -C -s -S $_shtab_shellsession_wait_options ;;

@@ -102,6 +102,10 @@ class Core:
         """Set these parts of ``Host``."""
         self.host = self.host._replace(**parts)
 
+    def start_with(self, environment: Mapping[str, str]) -> None:
+        """Start bash with this environment, which another session's bash had."""
+        self.first_env = environment
+
     # -- jobs
 
     def inherit(self, jobs: list[SessionJob], made: int) -> None:
