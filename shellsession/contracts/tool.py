@@ -134,11 +134,10 @@ def begin_text(title: str, place: str, nonce: str) -> str:
     return f"{{ {silence}; }} >/dev/null 2>&1\n{enter}"
 
 
-def restore_environment(place: str, environ: Mapping[str, str]) -> list[str]:
+def restore_environment(environ: Mapping[str, str]) -> list[str]:
     """Bash text that sets the host's umask, and restores the variables that a bash changes by itself."""
-    before = {name: environ[name] for name in _CHANGED_BY_BASH if name in environ}
-    if (path := environ.get("PWD", "")) and _is_same(path, place):
-        before["PWD"] = path  # the host's PWD may name the directory through a symbolic link
+    # The host's PWD may name the directory through a symbolic link. Bash uses it only if it names the same directory.
+    before = {name: environ[name] for name in (*_CHANGED_BY_BASH, "PWD") if name in environ}
     return [
         f"\\builtin umask {proc.umask():04o}",
         f"\\builtin unset -v {' '.join(_CHANGED_BY_BASH)} {WITHOUT}",
@@ -194,13 +193,6 @@ def _daemon_options(session: Any) -> dict[str, Any]:
     if options.get("agent_env", True):
         started = for_agent(started)
     return {**options, "started": {**started, **(options["extra_env"] or {})}}
-
-
-def _is_same(one: str, other: str) -> bool:
-    try:
-        return os.path.samefile(one, other)
-    except (OSError, ValueError):
-        return False
 
 
 def changes(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
@@ -483,7 +475,7 @@ class _Bound(Generic[P]):
         if not os.path.isdir(place):
             raise InvalidRequest(f"the working directory {display(place)} does not exist: {_NOT_RUN}")
         environ = self._session_options(now)["env"]
-        text = restore_environment(place, environ) + since_start(session, environ, _holds_here(self._where))
+        text = restore_environment(environ) + since_start(session, environ, _holds_here(self._where))
         if self._policy is not None:  # the session may have been made with variables that the policy hides
             text += changes(self.contract.session_options(now)["env"], environ)
         return text

@@ -10,7 +10,7 @@ import pytest
 from bashes import VERSION
 from marks import answers
 from sandboxes import USERS, run_as
-from system import PYTHON, wait_until
+from system import PYTHON, SOAK, wait_until
 
 from shellsession import Session
 from shellsession.engine.kernel import proc
@@ -207,7 +207,7 @@ def test_what_the_shell_writes_to_an_earlier_stream_belongs_to_the_earlier_call(
 def test_the_noise_of_a_job_is_never_in_another_result(sh: Session) -> None:
     noise = "while :; do echo noise; echo noise >&2; done"
     sh.run(f"({noise}) & ({noise}) & (setsid bash -c '{noise}') & echo started")
-    for number in range(60):
+    for number in range(60 if SOAK else 20):
         result = sh.run(f"echo {number}; echo e{number} >&2")
         assert (result.stdout, result.stderr) == (f"{number}\n", f"e{number}\n")
 

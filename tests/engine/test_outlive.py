@@ -185,6 +185,7 @@ def begun(
         pool.shutdown(cancel_futures=True)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("outliver", LISTED, ids=str)
 def test_it_is_back_at_the_limit_and_the_shell_lives(outliver: Outliver, begun: dict[Outliver, Future[None]]) -> None:
     begun[outliver].result()
@@ -207,9 +208,9 @@ def test_a_fork_storm_is_ended_whole(sh: Session, place: Path) -> None:
 @pytest.mark.parametrize(
     "greedy",
     [
-        "(ulimit -v 200000; x=$(yes); echo survived)",
+        "(ulimit -v 60000; x=$(yes); echo survived)",
         "(ulimit -v 300000; '{python}' -c 'x = bytearray(1 << 30)')",
-        '(ulimit -v 200000; a=(); while :; do a+=("${{a[@]-x}}" y); done)',
+        '(ulimit -v 60000; a=(); while :; do a+=("${{a[@]-x}}" y); done)',
     ],
     ids=["substitution", "program", "array"],
 )
