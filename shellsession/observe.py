@@ -91,11 +91,6 @@ class Observing(Tap):
             sys.excepthook(type(error), error, error.__traceback__)
 
 
-def prefix(agent: str) -> str:
-    """Return how a message of the log about that agent begins."""
-    return f"agent {agent!r}: " if agent else ""
-
-
 def log_end(agent: str, result: Result) -> None:
     """Log that a command has ended, if anybody reads that. An exception goes to ``sys.excepthook``."""
     if (log := logger(DEBUG)) is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any, Final
 
 import pytest
@@ -118,3 +120,16 @@ def test_tap_sees_what_is_printed_between_two_verbs(sh: Session, notes: Notes) -
     assert notes.seen[-1][2:] == ("stdout", b"late\n")
     assert sh.interrupt().stdout == "late\n"
     assert [what[0] for what in notes.seen] == ["begin", "output", "end"]
+
+
+def test_engine_of_a_closed_session_is_freed_although_an_observer_masks_by_it() -> None:
+    gc.disable()
+    try:
+        with Session() as sh:
+            sh.observe(lambda agent, text, result: None)
+            sh.run("true")
+            engine = weakref.ref(sh.engine)
+        del sh
+        assert engine() is None
+    finally:
+        gc.enable()

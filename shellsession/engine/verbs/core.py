@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...errors import FORKED, IS_CLOSED, NotRunning, SessionClosed, ShellUnavailable
 from ...models import Result, State
-from ...observe import Observer, Observing, Tap, prefix
+from ...observe import Observer, Observing, Tap
 from ...options import Options
 from ..bash.outputs import Outputs
 from ..bash.shell import Shell
@@ -268,7 +268,7 @@ class Core:
     @property
     def log_prefix(self) -> str:
         """How messages of the log about this session begin."""
-        return prefix(self.host.agent)
+        return f"agent {self.host.agent!r}: " if self.host.agent else ""
 
     @property
     def state(self) -> State:

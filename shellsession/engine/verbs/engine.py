@@ -276,7 +276,7 @@ class Engine(Core):
         call = yield from end_on_error(self, self._begin(request))
         call.take_pieces()  # from now on they are kept
         if call.delivery.result is None:
-            call.delivery.hand_back()
+            call.hand_back()
         return call
 
     def await_output(self, call: Call, until: float | None, on_timeout: OnTimeout | None = None) -> Steps[None]:
@@ -568,6 +568,7 @@ class Engine(Core):
             yield from shell_end.or_abandon(self, self._end(CLOSED) if in_order else shell_end.shut_down(self, CLOSED))
         finally:
             self.outputs.close()
+            self.taps.clear()  # they may refer to the engine
         if self._start_logged:
             self._start_logged = False
             self._log("session closed")
