@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -44,6 +45,8 @@ _BARS: Final = (
     ("snapshot", "open", {"ordinary": 0.5, "nvm and venv": 2.5}),
     ("snapshot", "bash's own listing", {"2 000 functions and variables": 1.4}),
     ("restore", "open", {"ordinary": 0.5, "nvm and venv": 5.0}),
+    ("true, with changes=True", "true", {"ordinary": 1.6}),
+    ("/bin/true, with changes=True", "/bin/true", {"ordinary": 1.4}),
 )
 
 
@@ -66,6 +69,11 @@ def _round(text: str, snapshot: Snapshot | None, directory: str) -> Iterator[tup
         yield "snapshot", _cost(session, session.snapshot)
         listing = _LISTING % f"{directory}/listing"
         yield "bash's own listing", _cost(session, lambda: session.run(listing))
+        for command in ("true", "/bin/true"):
+            session.run(command)
+            yield command, _cost(session, partial(session.run, command))
+            session.run("true", changes=True)
+            yield f"{command}, with changes=True", _cost(session, partial(session.run, command, changes=True))
     with Session(cwd="/", snapshot=snapshot) as session:
         yield "open with a snapshot", _cost(session, session.open)
         assert session.restored.complete, session.restored

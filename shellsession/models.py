@@ -267,6 +267,7 @@ class Request(Record, unshown=("env",)):
     cwd: str | None = None
     env: Mapping[str, str] | None = None
     patience: float | EllipsisType | None = ...
+    changes: bool = False
 
     def __post_init__(self) -> None:
         self._check_command()
@@ -282,8 +283,9 @@ class Request(Record, unshown=("env",)):
             raise InvalidRequest(f"limits must be a Limits, not {type(self.limits).__name__}")
         if self.on_output is not None and not callable(self.on_output):
             raise InvalidRequest(f"on_output must be a function of (stream, data), not {self.on_output!r}")
-        if not (type(self.tty) is type(self.merge_stderr) is type(self.isolated) is type(self.echo) is bool):
-            for name in ("tty", "merge_stderr", "isolated", "echo"):
+        flags = (self.tty, self.merge_stderr, self.isolated, self.echo, self.changes)
+        if not all(type(flag) is bool for flag in flags):
+            for name in ("tty", "merge_stderr", "isolated", "echo", "changes"):
                 check_flag(name, getattr(self, name))
         if self.on_timeout not in ("interrupt", "kill", "yield"):
             raise InvalidRequest(f'on_timeout is "interrupt", "kill" or "yield", not {self.on_timeout!r}')
@@ -343,6 +345,33 @@ def _check_variables(env: object) -> None:
             raise InvalidRequest(f"env: the value of {name} contains a NUL byte, which no variable can have")
 
 
+class Changes(Record):
+    """What a command has changed in its shell: pairs of a kind and a name, such as ("variable", "X").
+
+    The kinds are "variable", "function", "alias", "trap", "option", "cwd" and "umask". The name of an option is that of
+    ``set -o`` or ``shopt``; of "cwd" and "umask" it is the new value. No other value is here: it may be a secret.
+    """
+
+    added: tuple[tuple[str, str], ...] = ()
+    changed: tuple[tuple[str, str], ...] = ()
+    removed: tuple[tuple[str, str], ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.changed or self.removed)
+
+    def to_dict(self) -> dict[str, list[list[str]]]:
+        """Return the fields as values for JSON."""
+        return {name: [list(pair) for pair in getattr(self, name)] for name in self._types}
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Changes:
+        """Return the changes from which ``to_dict`` made this. Raises TypeError, ValueError or KeyError otherwise."""
+        fields = {name: tuple((kind, one) for kind, one in given[name]) for name in cls._types}
+        if any(type(text) is not str for pairs in fields.values() for pair in pairs for text in pair):
+            raise TypeError("changes must be pairs of texts")
+        return cls(**fields)
+
+
 # The names of the options of ``run``, without ``check``: that only asks for an error, and no request has it.
 OPTIONS: Final = Request.__match_args__[1:]
 # The types that JSON may give for each type of a field.
@@ -356,6 +385,7 @@ _KINDS: Final = {
     "bool": (bool,),
     "Outcome": (str,),
     "tuple[int, ...]": (tuple,),
+    "Changes | None": (Changes, type(None)),
 }
 
 
@@ -384,6 +414,8 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
     * ``matched``: True if ``wait(until=)`` returned because the output matches.
     * ``command``: the first 4096 bytes of the command, as text.
     * ``recovered``: with ``recover=True``, which state a fresh shell was given after the end of the last one; else "".
+    * ``changes``: with ``run(changes=True)``, what the command has changed. None if that is unknown: the command was
+      handed back, or its shell is gone.
     """
 
     stdout_bytes: bytes
@@ -411,6 +443,7 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
     stderr_omitted_lines: int = 0
     command: str = ""
     recovered: str = ""
+    changes: Changes | None = None
 
     @property
     def stdout(self) -> str:
@@ -489,6 +522,7 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
         fields: dict[str, Any] = {"stdout": self.stdout, "stderr": self.stderr}
         fields |= {name: getattr(self, name) for name in self._types if not name.endswith("_bytes")}
         fields |= {"killed": list(self.killed), "background": list(self.background)}
+        fields["changes"] = None if self.changes is None else self.changes.to_dict()
         fields |= {"still_running": self.still_running, "runs_on": self.still_running}
         for name, data, *_ in streams_of(self):
             if fields[name].encode("utf-8", "surrogateescape") != data:
@@ -511,6 +545,8 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
                 fields[f"{name}_bytes"] = given[name].encode() if exact is None else a2b_base64(exact, strict_mode=True)
             for name in ("killed", "background"):
                 fields[name] = tuple(fields[name])
+            if fields.get("changes") is not None:
+                fields["changes"] = Changes.from_dict(fields["changes"])
             made = cls(**fields)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InvalidRequest(f"this is not a result as to_dict makes it: {error!r:.200}") from None

@@ -128,6 +128,7 @@ class RunOptions(TypedDict, total=False):
     cwd: str | PathLike[str] | None
     env: Mapping[str, str] | None
     patience: Seconds
+    changes: bool
     check: bool
 
 
@@ -280,6 +281,7 @@ class ThreadSession(_Streaming[R, Output]):
         cwd: str | PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
         patience: Seconds = ...,
+        changes: bool = False,
         check: bool = False,
     ) -> Result:
         """Run a command and return its Result.
@@ -315,6 +317,9 @@ class ThreadSession(_Streaming[R, Output]):
         * ``cwd``, ``env``: the directory and more environment variables for this command only. Afterwards both are as
           before; everything else that the command changed persists. A relative path starts at the session's directory.
           If they cannot be set (no such directory, a readonly variable), the command does not run (``ran`` is False).
+        * ``changes``: list in ``changes`` of the Result what the command has changed: variables, functions, aliases,
+          traps, options, the directory and the umask. Only names are listed. Raises SnapshotUnavailable if bash does
+          not list its state; then the command has not run.
         * ``check``: raise CommandFailed if the result is not ``ok`` (the status is not 0, the shell has ended, or the
           command was not run), and CommandTimeout at a time limit.
 
@@ -328,7 +333,7 @@ class ThreadSession(_Streaming[R, Output]):
             (timeout is ... and idle_timeout is ... and stdin is ... and patience is ...)
             and (on_timeout is None and tty is None and merge_stderr is None and limits is None)
             and (on_output is None and cwd is None and env is None)
-            and (isolated is echo is check is False)
+            and (isolated is echo is changes is check is False)
         ):
             return self._run(self._plain_request(command))
         options = options_given(locals())

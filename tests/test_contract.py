@@ -31,6 +31,7 @@ from shellsession import (
     Snapshot,
 )
 from shellsession.inner import InnerHere
+from shellsession.models import Changes
 from shellsession.state.values import Variable
 
 sh = kinds.sh
@@ -329,6 +330,27 @@ def test_snapshot_is_restored_after_the_end_of_the_shell(sh: Session) -> None:
     result = sh.run("f; echo ${T_TOKEN-none} ${l-none}; set -o | grep pipefail")
     assert result.stdout_bytes.split() == [b"\xffnone", b"none", b"pipefail", b"on"]
     assert (result.cwd, sh.snapshot().functions) == ("/usr", snap.functions)
+
+
+def test_changes_of_a_command_are_listed_by_name(sh: Session) -> None:
+    first = sh.run("X=1; f() { :; }; alias a=b; cd /usr; umask 077; set -o pipefail; trap : USR1", changes=True).changes
+    assert first is not None
+    assert set(first.added) == {("variable", "X"), ("function", "f"), ("alias", "a"), ("trap", "USR1")}
+    assert first.changed == (("option", "pipefail"), ("cwd", "/usr"), ("umask", "0077"))
+    second = sh.run("X=2; unset -f f; (Y=1; cd /); echo $RANDOM", changes=True).changes
+    assert second == Changes(changed=(("variable", "X"),), removed=(("function", "f"),))
+    sh.run("Z=1")
+    assert sh.run("true", changes=True).changes == Changes()
+    result = sh.run("Y='a secret'; (exit 3)", changes=True)
+    assert (result.changes, result.exit_code) == (Changes(added=(("variable", "Y"),)), 3)
+    assert Result.from_json(result.to_json()) == result
+    assert sh.run("sleep 9", changes=True, timeout=0.1, on_timeout="yield").changes is None
+    sh.interrupt()
+    assert sh.run("X=4; sleep 9", changes=True, timeout=0.1).changes == Changes(changed=(("variable", "X"),))
+    assert sh.run("exit 3", changes=True).changes is None
+    assert sh.run("true").changes is None
+    with pytest.raises(InvalidRequest, match="changes"):
+        sh.run("true", changes=cast(bool, 1))
 
 
 def test_snapshot_that_is_none_changes_nothing(sh: Session) -> None:

@@ -54,6 +54,7 @@ _RUN: Final[dict[str, Any]] = {
     "cwd": "/usr",
     "env": {"A": "1"},
     "patience": 9.0,
+    "changes": True,
 }
 _SESSION: Final[dict[str, Any]] = {
     "cwd": "/usr",
@@ -83,16 +84,20 @@ _NOT_STREAMED: Final = {
     "on_timeout": "who iterates cannot go on with a command that is handed back",
     "on_output": "the iterator is for that",
     "echo": "there is no terminal to type at",
+    "changes": "they are of a command that has ended in the call",
 }
 _NOT_SENT: Final = {"on_output": "it is called here"}
 _NO_FLAGS: Final = {
     "echo": "`send` shows what it types",
+    "changes": "a program asks for them",
     "limits": "output is passed on as it comes; with --json they are the session's",
     "on_output": "it is what prints",
 }
 _NOT_THE_MODELS: Final = {
     **dict.fromkeys(["on_timeout", "idle_timeout", "limits", "on_output", "patience"], "the toolbox's own"),
-    **dict.fromkeys(["tty", "echo", "merge_stderr", "isolated"], "how the toolbox reads output; nothing to choose"),
+    **dict.fromkeys(
+        ["tty", "echo", "merge_stderr", "isolated", "changes"], "how the toolbox reads output; nothing to choose"
+    ),
     **dict.fromkeys(["cwd", "env"], "a model writes them into its command"),
 }
 _NOT_OPENED: Final = {"snapshot"}  # it does not fit into a header: `restore` sends it as a part

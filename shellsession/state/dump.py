@@ -93,6 +93,7 @@ _DECLARATION: Final = re.compile(
     rf"(?:=(?:({_VALUE})(?=\n)|\(((?:{_ELEMENT.pattern})*+)[ \n]*+\)))?|[^\n=]++)\n",
     re.DOTALL,
 )
+_OWN_LINE: Final = re.compile(rf"declare -\S+ (?:{'|'.join(sorted(OWN - {'SHELLOPTS'}))})(?:=|\Z)".encode())
 _PART: Final = re.compile(rf"({_QUOTED})|[^\"'\\$]++|\$", re.DOTALL)
 _ALIAS: Final = re.compile(rf"alias (?:-- )?([^\n=]++)=({_VALUE}|(?:{_WORD}))\n", re.DOTALL)
 _TRAP: Final = re.compile(rf"trap -- ((?:{_WORD})) (?:SIG)?([^\n]++)\n", re.DOTALL)
@@ -128,6 +129,23 @@ def parse(data: bytes, functions: bytes | None = None) -> Dump:
         tuple(_completions(completions)),
         _options(variables.get("SHELLOPTS")),
         frozenset(line.split()[0] for line in _lines(shopts)),
+    )
+
+
+def is_same(one: bytes, other: bytes) -> bool:
+    """Return whether these listings say the same, but for variables that bash computes, such as RANDOM."""
+    lists, others = one.split(b"\0"), other.split(b"\0")
+    if len(lists) != len(others):
+        return False
+    return all(mine == its or _differ_in_own(mine, its) for mine, its in zip(lists, others, strict=True))
+
+
+def _differ_in_own(one: bytes, other: bytes) -> bool:
+    lines, others = one.split(b"\n"), other.split(b"\n")
+    if len(lines) != len(others) or not one.startswith(b"declare "):
+        return False
+    return all(
+        _OWN_LINE.match(mine) and _OWN_LINE.match(its) for mine, its in zip(lines, others, strict=True) if mine != its
     )
 
 

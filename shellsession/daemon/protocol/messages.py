@@ -48,6 +48,7 @@ _UNLESS_DEFAULT: Final[Mapping[str, tuple[tuple[type, ...], object]]] = {
     "stderr_omitted_lines": ((int,), 0),
     "command": ((str,), ""),
     "recovered": ((str,), ""),
+    "changes": ((dict, _NONE), None),
 }
 _TRUE_BY_DEFAULT: Final = ("state_kept", "ran")
 
@@ -73,6 +74,8 @@ def from_result(result: Result) -> tuple[dict[str, Any], tuple[bytes, bytes]]:
     for name, (_, default) in _UNLESS_DEFAULT.items():
         if (value := getattr(result, name)) != default:
             header[name] = list(value) if isinstance(value, tuple) else value
+    if result.changes is not None:
+        header["changes"] = result.changes.to_dict()
     return header, (result.stdout_bytes, result.stderr_bytes)
 
 
@@ -89,8 +92,14 @@ def to_result(header: Mapping[str, Any], parts: tuple[bytes, ...]) -> Result:
     for name in ("killed", "background"):
         if name in values:
             values[name] = _tuple_of(int, name, values[name])
-    from ...models import Result  # slow to import; the command line shows an ordinary result without it
+    # Slow to import; the command line shows an ordinary result without it.
+    from ...models import Changes, Result
 
+    if (given := values.get("changes")) is not None:
+        try:
+            values["changes"] = Changes.from_dict(given)
+        except (KeyError, TypeError, ValueError):
+            raise ProtocolError("the peer sent a message without a valid 'changes'") from None
     return Result(parts[0], parts[1], **values)
 
 

@@ -31,6 +31,7 @@ from .known import Known
 
 if TYPE_CHECKING:
     from ...policy.secrets import Secrets
+    from ...state.comparison import Listing
 
 # How many seconds the end of a session waits for a callback.
 _CALLBACK_PATIENCE: Final = 1.0
@@ -64,7 +65,7 @@ class Core:
         self.parents_shell: Shell | None = None
         self.last: Call | None = None  # the command begun last
         self.outputs = Outputs()
-        self._begun = 0  # commands so far
+        self.begun = 0  # commands so far
         self.lost: Delivery | None = None  # of the command that cost the last shell, until the next command begins
         self.unread = b""  # input that was typed for the last command, and that it did not read
         self.jobs: list[SessionJob] = []
@@ -87,6 +88,7 @@ class Core:
     def forget_bash(self) -> None:
         """Reset what we know about bash, because a new one is about to start."""
         self.know(Known())
+        self.listing: Listing | None = None  # the last one of bash's state
         self.setter = b"s" + fresh_nonce()[:8]  # the name of the function that sets `$?` (see Frame)
 
     def learn(self, **facts: Any) -> None:
@@ -219,7 +221,7 @@ class Core:
         self.last, self.unread = call, b""
         is_given = bool(call.typed.streams)  # else it is not run
         if not ours:
-            self._begun = number = self._begun + 1
+            self.begun = number = self.begun + 1
             call.name(f"c{number}", self.outputs, self.taps if is_given else ())
         if is_given:
             self.attended = call

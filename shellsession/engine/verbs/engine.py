@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from re import Pattern as AnyPattern
 from typing import Final
@@ -26,6 +27,7 @@ from ...errors import (
     SessionClosed,
     ShellSessionError,
     ShellUnavailable,
+    SnapshotUnavailable,
     StartupFailed,
 )
 from ...files import FileReply, FileRequest
@@ -35,6 +37,7 @@ from ...observe import DEBUG, WARNING, logger
 from ...paging import Piece
 from ...search import TOO_SLOW, SearchTooSlow
 from ...signatures import Seconds
+from ...state.comparison import Listing, changes
 from ...state.snapshot import Snapshot
 from ...state.values import Restored
 from ...text import INTERRUPTED, REASONS
@@ -246,7 +249,7 @@ class Engine(Core):
         last = self.last
         if self.shell is None or (last is not None and last.delivery.handed_back) or self.closed:
             yield from self._ready()
-        shell, ordinary, unread = self.shell, self._ordinary, None
+        shell, ordinary, unread, before = self.shell, self._ordinary, None, None
         try:
             if ordinary is not None and (call := ordinary.send(self, request)) is not None:
                 while (yield ordinary.wait) and not self.is_parents and ordinary.has_only_prompt():
@@ -256,11 +259,14 @@ class Engine(Core):
                 self._ordinary = None
             else:
                 unread = self.due if self.host.tells_unread else None
+                before = (yield from self._list_state()) if request.changes else None
                 call = yield from self._begin(request)
             came = call.delivery.result or (yield from attend(self, call, call.until))
             result = answer(self, call, came)
             if unread is not None and unread.state_kept:  # else the loss itself is reported
                 result = with_reason(result, unread_ending(unread))
+            if before is not None and self.shell is shell:
+                result = yield from self._with_changes(result, before)
             self._ordinary = Ordinary.after(self, call, ordinary)
             return result
         except GeneratorExit:
@@ -269,6 +275,24 @@ class Engine(Core):
         except BaseException:
             yield from end_what_runs(self)
             raise
+
+    def _list_state(self) -> Steps[Listing | None]:
+        """Return the state before a command; None if the shell has ended, which the command reports."""
+        from . import state  # rarely needed
+
+        return (yield from state.listing(self, anew=False)) if self._is_idle(self.live()) else None
+
+    def _with_changes(self, result: Result, before: Listing) -> Steps[Result]:
+        """Return the result with what has changed, if that can be told."""
+        from . import state  # rarely needed
+
+        with suppress(SnapshotUnavailable):
+            if self._is_idle(self.live()) and not result.still_running:
+                return result.__replace__(changes=changes(before, (yield from state.listing(self))))
+        return result
+
+    def _is_idle(self, shell: Shell) -> bool:
+        return not (shell.busy or self.known.scope or shell.phase != READY or shell.dead)
 
     def follow(self, request: Request) -> Steps[Call]:
         """Start a command whose caller takes the output piece by piece, with ``next_pieces``."""
@@ -548,8 +572,7 @@ class Engine(Core):
         from . import state  # rarely needed
 
         yield from self._ready()
-        shell = self.live()
-        if shell.busy or self.known.scope or shell.phase != READY or shell.dead:
+        if not self._is_idle(self.live()):
             raise ShellUnavailable("the shell has ended meanwhile: the next command reports how")
         return (yield from shielded(state.take(self, exclude, is_secret)))
 

@@ -18,10 +18,12 @@ from typing import Final
 
 from ...errors import InvalidRequest, SnapshotDamaged, SnapshotUnavailable
 from ...options import Options
+from ...state.comparison import Listing
 from ...state.dump import (
     AmbiguousFunctions,
     Dump,
     functions_line,
+    is_same,
     listing_line,
     parse,
     parse_traps,
@@ -76,18 +78,32 @@ def confined(options: Options) -> frozenset[str]:
     return frozenset(name for name, rule in rules.items() if rule is not None)
 
 
+def listing(core: Core, anew: bool = True) -> Steps[Listing]:
+    """Return what bash lists. Raises SnapshotUnavailable.
+
+    ``anew``: False if the last one will do, unless a command has begun since.
+    """
+    shell, last = core.live(), core.listing
+    if not anew and last is not None and last.begun == core.begun:
+        return last
+    _check_room(shell)
+    try:
+        data, dump, mark = yield from _listed(core, shell, last)
+    except SnapshotDamaged as error:
+        raise SnapshotUnavailable(f"{error}; nothing was changed") from error
+    _check_locale(dump.variables)
+    core.listing = last = Listing(data, dump, shell.check_cwd(mark.cwd), core.umask(), core.begun)
+    return last
+
+
 def take(core: Core, exclude: Iterable[str] = (), is_secret: Callable[[str], bool] | None = None) -> Steps[Snapshot]:
     """Return a snapshot of the idle bash. Raises SnapshotUnavailable.
 
     ``exclude``: patterns of names to leave out. ``is_secret``: whether a text contains a secret.
     """
     shell, environment = core.live(), core.environment()
-    _check_room(shell)
-    try:
-        dump, mark = yield from _listed(core, shell)
-    except SnapshotDamaged as error:
-        raise SnapshotUnavailable(f"{error}; nothing was changed") from error
-    _check_locale(dump.variables)
+    listed = yield from listing(core)
+    dump = listed.dump
     names = {
         name
         for name, value in environment.items()
@@ -95,8 +111,8 @@ def take(core: Core, exclude: Iterable[str] = (), is_secret: Callable[[str], boo
     }
     options = core.options
     snapshot = Snapshot(
-        cwd=shell.check_cwd(mark.cwd),
-        umask=core.umask(),
+        cwd=listed.cwd,
+        umask=listed.umask,
         limits=_limits(shell),
         inherited=frozenset(names - _OF_CD),
         removed=frozenset(filter(is_name, environment.keys() - dump.variables.keys() - OWN)),
@@ -182,30 +198,32 @@ def _text(variable: Variable) -> str:
     return value if isinstance(value, str) else "\n".join((value or {}).values())
 
 
-def _listed(core: Core, shell: Shell) -> Steps[tuple[Dump, Mark]]:
+def _listed(core: Core, shell: Shell, last: Listing | None) -> Steps[tuple[bytes, Dump, Mark]]:
     """Return what bash lists, and its mark. If a DEBUG trap prints between the lists, it is taken off meanwhile."""
     path = shell.scratch_file(_DUMP)
     if not core.known.debugging:
         with suppress(SnapshotDamaged):
-            dump, mark = yield from _parsed(shell, listing_line(path))
+            data, dump, mark = yield from _parsed(shell, listing_line(path), last)
             if "DEBUG" not in dump.traps:
-                return dump, mark
+                return data, dump, mark
     traps = parse_traps((yield from _file_of(shell, traps_line(path)))[0].decode("utf-8", "surrogateescape"))
     line = listing_line(shell.scratch_file(_DUMP))
     if (trap := traps.get("DEBUG")) is not None:
         line = b"\\builtin trap - DEBUG; %b; \\builtin trap -- %b DEBUG || ((1))" % (line, quote(trap))
-    dump, mark = yield from _parsed(shell, line)
-    return dump._replace(traps=traps), mark
+    data, dump, mark = yield from _parsed(shell, line, last)
+    return data, dump if dump.traps == traps else dump._replace(traps=traps), mark
 
 
-def _parsed(shell: Shell, line: bytes) -> Steps[tuple[Dump, Mark]]:
+def _parsed(shell: Shell, line: bytes, last: Listing | None) -> Steps[tuple[bytes, Dump, Mark]]:
     data, mark = yield from _file_of(shell, line)
+    if last is not None and is_same(last.data, data):
+        return data, last.dump, mark
     try:
-        return parse(data), mark
+        return data, parse(data), mark
     except AmbiguousFunctions as error:
         text = functions_line(shell.scratch_file(_DUMP), error.names)
         singly, _ = yield from _file_of(shell, b'\\builtin eval -- "$(<%b)"' % _file(shell, text))
-        return parse(data, singly), mark
+        return data, parse(data, singly), mark
 
 
 def _file(shell: Shell, text: bytes) -> bytes:

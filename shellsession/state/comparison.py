@@ -1,0 +1,49 @@
+"""Compares what bash has listed before and after a command. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from ..models import Changes
+from .dump import Dump
+
+# `cd` sets these: the directory itself is a change.
+_OF_CD = frozenset({"PWD", "OLDPWD"})
+
+
+class Listing(NamedTuple):
+    """What bash has listed: the bytes, and what they mean. ``begun``: how many commands had begun by then."""
+
+    data: bytes
+    dump: Dump
+    cwd: str
+    umask: int
+    begun: int
+
+
+def changes(before: Listing, after: Listing) -> Changes:
+    """Return what has changed from the one to the other."""
+    places = (("cwd", before.cwd, after.cwd), ("umask", f"{before.umask:04o}", f"{after.umask:04o}"))
+    moved = tuple((kind, new) for kind, old, new in places if old != new)
+    found = _changes(before.dump, after.dump) if before.dump is not after.dump else Changes()
+    return found.__replace__(changed=(*found.changed, *moved)) if moved else found
+
+
+def _changes(before: Dump, after: Dump) -> Changes:
+    added, changed, removed = list[tuple[str, str]](), list[tuple[str, str]](), list[tuple[str, str]]()
+    for kind, old, new in _tables(before, after):
+        added += [(kind, name) for name in new.keys() - old.keys()]
+        removed += [(kind, name) for name in old.keys() - new.keys()]
+        changed += [(kind, name) for name in old.keys() & new.keys() if old[name] != new[name]]
+    for was, now in ((before.options, after.options), (before.shopts, after.shopts)):
+        changed += [("option", name) for name in was ^ now]
+    return Changes(*(tuple(sorted(pairs)) for pairs in (added, changed, removed)))
+
+
+def _tables(before: Dump, after: Dump) -> Iterator[tuple[str, Mapping[str, object], Mapping[str, object]]]:
+    without = [{name: one for name, one in dump.variables.items() if name not in _OF_CD} for dump in (before, after)]
+    yield "variable", without[0], without[1]
+    yield "function", before.functions, after.functions
+    yield "alias", before.aliases, after.aliases
+    yield "trap", before.traps, after.traps
