@@ -130,6 +130,7 @@ def is_held(place: Path) -> bool:
 
 
 @pytest.mark.skipif(os.uname().machine not in EXIT, reason="ends its first thread by the number of a system call")
+@pytest.mark.sampled(2)  # each takes five seconds, which nobody works
 @pytest.mark.parametrize("ending", ENDINGS, ids=lambda ending: ending.__name__)
 def test_nothing_is_left_of_what_lives_on_without_its_first_thread(
     ending: Callable[[Session], None], sh: Session, place: Path

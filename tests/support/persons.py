@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
+import termios
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pexpect
-from system import PATIENCE, PYTHON, command_line, descendants, wait_until
+from ptyprocess import PtyProcess
+from system import PATIENCE, wait_until
+from warm import PROGRAM, Popen
 
 LEAVE, CTRL_C, CTRL_D = "\x1d", "\x03", "\x04"
 # A notice that a person sees on a slow machine.
@@ -18,15 +23,37 @@ _OTHERS = {"NO_COLOR", "SHELLSESSION_SOCKET", "TMUX", "COLUMNS", "LINES"}
 TERMINAL = {name: value for name, value in os.environ.items() if name not in _OTHERS} | {"TERM": "xterm-256color"}
 
 
+if TYPE_CHECKING:
+    Spawn = pexpect.spawn[str]
+else:
+    Spawn = pexpect.spawn
+
+
+class _Screen(Spawn):
+    """A terminal with a command line of ours, which is forked from a warm interpreter where that is possible."""
+
+    def _spawnpty(self, args: list[bytes], env: dict[str, str], dimensions: tuple[int, int], **options: Any) -> Any:
+        master, self.slave = os.openpty()
+        termios.tcsetwinsize(self.slave, dimensions)
+        self.modes = termios.tcgetattr(self.slave)
+        streams: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), self.slave)
+        self.process = Popen(args, env=env, cwd=options["cwd"], start_new_session=True, **streams)
+        self.process.returncode = 0  # ptyprocess waits for it
+        return PtyProcess(self.process.pid, master)
+
+    def close(self, force: bool = True) -> None:
+        super().close(force)
+        os.close(self.slave)
+
+
 class Person:
     """A person who attaches to one agent. TERM is dumb, so the prompt is the plain one."""
 
     def __init__(self, socket: str, agent: str, home: Path, *options: str, **env: str) -> None:
         self.agent = agent
-        words = f"{PYTHON} -m shellsession attach {agent} --socket {socket} {' '.join(options)}"
-        self.screen: pexpect.spawn[str] = pexpect.spawn(
-            "bash",
-            ["-c", f'echo "modes $(stty -g)"; {words}; echo "status $?"; echo "modes $(stty -g)"'],
+        self.screen = _Screen(
+            sys.executable,
+            [*PROGRAM[1:], "attach", agent, "--socket", socket, *options],
             env={**TERMINAL, "TERM": "dumb", "XDG_STATE_HOME": str(home / "state"), "HOME": str(home), **env},
             cwd=str(home),
             dimensions=(24, 160),
@@ -38,7 +65,6 @@ class Person:
         self.screen.delaybeforesend = None
         self.screen.searchwindowsize = 10_000  # else a flood is searched again for each piece
         self.screen.str_last_chars = 4000  # shown by a failure
-        self._modes = self.sees(r"modes (\S+)\r\n")
 
     def sees(self, pattern: str) -> str:
         """Wait for the pattern. Returns its first group, or the whole match."""
@@ -61,8 +87,11 @@ class Person:
 
     def ends(self) -> int:
         """Wait for the end, and return the status. The terminal must be as it was before."""
-        status = int(self.sees(r"status (\d+)"))
-        assert self.sees(r"modes (\S+)\r\n") == self._modes
+        wait_until(lambda: self.screen.expect([pexpect.TIMEOUT, pexpect.EOF], 0.02), "the end of `attach`")
+        assert termios.tcgetattr(self.screen.slave) == self.screen.modes
+        killed = self.screen.signalstatus
+        status = self.screen.exitstatus if killed is None else 128 + killed
+        assert status is not None
         return status
 
     def leaves(self) -> None:
@@ -71,8 +100,7 @@ class Person:
 
     @property
     def pid(self) -> int:
-        [pid] = [pid for pid in descendants(self.screen.pid or 0) if b"attach" in command_line(pid)]
-        return pid
+        return self.screen.process.pid
 
 
 Sits = Callable[..., Person]

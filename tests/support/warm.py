@@ -1,13 +1,15 @@
 """Interpreters that are forked from one that has loaded the package: a program of ours for a tenth of the work.
 
 ``Popen`` is that of subprocess, for a command line of ours. The server has one thread. Its forks are children of the
-process that asked (CLONE_PARENT), with descriptors, environment and directory as after an exec. What they cannot show
-is a start itself: ``as_cold`` says which programs are started in the ordinary way.
+process that asked (CLONE_PARENT), with descriptors, environment and directory as after an exec. One that begins a
+session of its own gets the terminal that is its stdin. What they cannot show is a start itself: ``as_cold`` says which
+programs are started in the ordinary way.
 """
 
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import gc
 import importlib
 import json
@@ -20,6 +22,7 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import threading
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
@@ -102,10 +105,12 @@ def _become(order: bytes, fds: list[int]) -> None:
     words, env, cwd, own_session = json.loads(order)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     resource.setrlimit(resource.RLIMIT_NOFILE, resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE))
-    if own_session:
-        os.setsid()
     for number, fd in enumerate(fds):
         os.dup2(fd, number)
+    if own_session:
+        os.setsid()
+        if os.isatty(0):
+            fcntl.ioctl(0, termios.TIOCSCTTY)
     os.closerange(3, 1 << 16)
     os.environ.clear()
     os.environ.update(env)
