@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -64,6 +64,8 @@ async def serve(sessions: Sessions, incoming: Incoming) -> Answer:
     if type(request) in _NOT_FROM_INSIDE:
         watches = isinstance(request, requests.Watch | requests.Hold)
         refuse_from_inside(shared.engine, shared.agent, incoming.request.verb, incoming.connection.pid, watches)
+    if type(request) in _NOT_FROM_ANY_SESSION:
+        refuse_from_sessions(sessions, incoming.request.verb, incoming.connection.pid)
     if shared.is_taken:
         if getattr(request, "tell", False):
             asyncio.get_running_loop().call_later(_NOTIFY_AFTER, shared.notify_queued, incoming.listener)
@@ -435,8 +437,6 @@ _OF_AGENT: dict[type, Callable[[SharedSession, Incoming], Awaitable[Answer | Non
     **_WITHOUT_COMMAND,
 }
 _NOT_FROM_INSIDE = {
-    requests.TakeSnapshot,
-    requests.Restore,
     requests.Run,
     requests.Wait,
     requests.Send,
@@ -444,6 +444,8 @@ _NOT_FROM_INSIDE = {
     requests.Watch,
     requests.Hold,
 }
+# An agent must not read the state of another one, or replace it.
+_NOT_FROM_ANY_SESSION = {requests.TakeSnapshot, requests.Restore}
 # A hold keeps out the commands and the input of others, but not requests that only look, or that end something.
 _DESPITE_HOLD = {*_WITHOUT_COMMAND, requests.Wait, requests.Poll, requests.Interrupt, requests.Restart, requests.Close}
 
@@ -535,6 +537,16 @@ def refuse_from_inside(engine: Engine, agent: str, verb: str, pid: int, watches:
             f"{asked} was asked for inside its own session, that of agent {agent!r}, and would wait for itself: use"
             " another agent's session, or run the command directly"
         )
+
+
+def refuse_from_sessions(sessions: Iterable[SharedSession], verb: str, pid: int) -> None:
+    """Raise InvalidRequest if the client ``pid`` runs inside one of these sessions."""
+    for shared in sessions:
+        if (shell := shared.engine.shell) is not None and _is_of(shell, pid):
+            raise InvalidRequest(
+                f"{verb} was asked for inside the session of agent {shared.agent!r}: ask from outside the sessions of"
+                " this daemon"
+            )
 
 
 def _is_of(shell: Shell, pid: int) -> bool:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import Final
 
-from ...errors import InvalidRequest, SnapshotDamaged, SnapshotUnavailable
+from ...errors import InvalidRequest, ShellUnavailable, SnapshotDamaged, SnapshotUnavailable
 from ...options import Options
 from ...state.comparison import Listing
 from ...state.dump import (
@@ -242,10 +242,13 @@ def _file_of(shell: Shell, line: bytes) -> Steps[tuple[bytes, Mark]]:
 
 
 def _ask(shell: Shell, line: bytes) -> Steps[Mark]:
+    until = time.monotonic() + _PATIENCE
     finder = yield from asked(shell, line, _PATIENCE)
-    if finder is None or finder.mark is None:
-        raise SnapshotUnavailable(f"bash did not answer within {_PATIENCE:.0f} s: is the machine overloaded?")
-    return finder.mark
+    if finder is not None and finder.mark is not None:
+        return finder.mark
+    if time.monotonic() < until:
+        raise ShellUnavailable("the shell has ended meanwhile: the next command reports how")
+    raise SnapshotUnavailable(f"bash did not answer within {_PATIENCE:.0f} s: is the machine overloaded?")
 
 
 def _limits(shell: Shell) -> Mapping[str, int]:
