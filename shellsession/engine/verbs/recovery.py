@@ -73,14 +73,14 @@ class Recovering(Engine):
             self._news = f"a fresh bash continues in {self.cwd()}, and the state of the last one is lost: {error}"
         else:
             self._news = self._told(kept, self.restored.not_restored)
-        self._kept_after = self._begun
+        self._kept_after = self.begun
 
     def _told(self, kept: Snapshot, missing: tuple[Difference, ...]) -> str:
         """Say which state was brought back, and what is missing."""
-        commands = self._begun - self._kept_after
+        commands = self.begun - self._kept_after
         if self.last is not None and self.last.not_run:
             commands -= 1
-        if not self._begun:
+        if not self.begun:
             since = f"as it was {ago(time.time() - kept.at)}"
         elif commands < 1:
             since = "from after the last command"
@@ -133,7 +133,7 @@ class Recovering(Engine):
 
     def _is_due(self, pause: float) -> bool:
         """Return whether to take a snapshot now. ``pause``: after this many seconds without a command."""
-        if self.shell is None or self._begun == self._kept_after or self.state != "idle" or self.shell.busy:
+        if self.shell is None or self.begun == self._kept_after or self.state != "idle" or self.shell.busy:
             return False
         now, least = time.monotonic(), _BACK_OFF * self._took
         return now - self._kept_at >= max(_EVERY, least) or now - self.idle_since >= max(pause, least * (pause > 0))
@@ -142,7 +142,7 @@ class Recovering(Engine):
         """Take a snapshot, if one is due after a pause of this length. If that fails, the last one remains."""
         if not self._is_due(pause):
             return
-        begun, commands = time.monotonic(), self._begun
+        begun, commands = time.monotonic(), self.begun
         try:
             snapshot = yield from self.snapshot((), None)
         except (SnapshotUnavailable, ShellUnavailable) as error:
