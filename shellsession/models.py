@@ -283,8 +283,8 @@ class Request(Record, unshown=("env",)):
             raise InvalidRequest(f"limits must be a Limits, not {type(self.limits).__name__}")
         if self.on_output is not None and not callable(self.on_output):
             raise InvalidRequest(f"on_output must be a function of (stream, data), not {self.on_output!r}")
-        flags = (self.tty, self.merge_stderr, self.isolated, self.echo, self.changes)
-        if not all(type(flag) is bool for flag in flags):
+        flags = {type(self.tty), type(self.merge_stderr), type(self.isolated), type(self.echo), type(self.changes)}
+        if flags != {bool}:
             for name in ("tty", "merge_stderr", "isolated", "echo", "changes"):
                 check_flag(name, getattr(self, name))
         if self.on_timeout not in ("interrupt", "kill", "yield"):
