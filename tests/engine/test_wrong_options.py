@@ -103,6 +103,7 @@ _SESSION: Final[dict[str, set[str]]] = {
     "policy": {"None"},
     "redact": {"True", "an empty list"},
     "snapshot": {"None"},
+    "recover": {"True"},
 }
 _RUN: Final[dict[str, set[str]]] = {
     "command": _TEXTS,
@@ -119,6 +120,7 @@ _RUN: Final[dict[str, set[str]]] = {
     "echo": {"True"},
     "cwd": {"None", "a text"},
     "env": {"None", "an empty mapping"},
+    "changes": {"True"},
     "check": {"True"},
 }
 
