@@ -39,6 +39,8 @@ _STATES: Final[dict[str, str]] = {
         "for ((n = 0; n < 2000; n++)); do eval \"f$n() { local a=$n; echo \\$a \\$1; }; v$n='value $n'\"; done"
     ),
 }
+# Commands in a row, to measure what the snapshots between them cost.
+_TIMES: Final = 200
 _LISTING: Final = "{ declare -p; declare -F; declare -f; alias -p; trap -p; complete -p; } >%s"
 # What is measured, its unit, and the most that it may be, for each state.
 _BARS: Final = (
@@ -47,6 +49,9 @@ _BARS: Final = (
     ("restore", "open", {"ordinary": 0.5, "nvm and venv": 5.0}),
     ("true, with changes=True", "true", {"ordinary": 1.6}),
     ("/bin/true, with changes=True", "/bin/true", {"ordinary": 1.4}),
+    ("fork", "open", {"ordinary": 2.6, "nvm and venv": 12}),
+    ("true, with recover=True", "true, again and again", {"ordinary": 1.1}),
+    ("/bin/true, with recover=True", "/bin/true, again and again", {"ordinary": 1.05}),
 )
 
 
@@ -59,6 +64,11 @@ def _cost(session: Session, act: Callable[[], object]) -> float:
     host, bash = time.thread_time(), _bash_seconds(session.pid)
     act()
     return time.thread_time() - host + _bash_seconds(session.pid) - bash
+
+
+def _again(session: Session, command: str) -> None:
+    for _ in range(_TIMES):
+        session.run(command)
 
 
 def _round(text: str, snapshot: Snapshot | None, directory: str) -> Iterator[tuple[str, float]]:
@@ -74,6 +84,15 @@ def _round(text: str, snapshot: Snapshot | None, directory: str) -> Iterator[tup
             yield command, _cost(session, partial(session.run, command))
             session.run("true", changes=True)
             yield f"{command}, with changes=True", _cost(session, partial(session.run, command, changes=True))
+        begun = time.thread_time()
+        with session.fork() as child:
+            yield "fork", time.thread_time() - begun + _bash_seconds(child.pid)
+    with Session(cwd="/") as usual, Session(cwd="/", recover=True) as recovering:
+        for session, name in ((usual, ", again and again"), (recovering, ", with recover=True")):
+            session.run(text)
+            for command in ("true", "/bin/true"):
+                session.run(command)
+                yield command + name, _cost(session, partial(_again, session, command))
     with Session(cwd="/", snapshot=snapshot) as session:
         yield "open with a snapshot", _cost(session, session.open)
         assert session.restored.complete, session.restored

@@ -97,9 +97,8 @@ class Recovering(Engine):
             told += f"; not restored: {named}{more}"
         return told
 
-    def _continued(self, steps: Steps[Result]) -> Steps[Result]:
-        """Return the result of the steps. If the shell has died, first start the next one."""
-        result = yield from steps
+    def _continued(self, result: Result) -> Steps[Result]:
+        """Return the result, with what is to be told. If the shell has died, first start the next one."""
         if not result.state_kept and self.shell is None and self.kept is not None and not self.closed:
             try:
                 yield from self.open()
@@ -112,14 +111,18 @@ class Recovering(Engine):
         return result
 
     def run(self, request: Request) -> Steps[Result]:
-        yield from self.keep(0.0 if _MAY_END.search(request.command) else _PAUSE)
-        return (yield from self._continued(super().run(request)))
+        if self._is_due(0.0 if _MAY_END.search(request.command) else _PAUSE):
+            yield from self.keep()
+        result = yield from super().run(request)
+        if result.state_kept and not self._news and not self._is_due(_EVERY):
+            return result
+        return (yield from self._continued(result))
 
     def wait(self, until: float | None, idle: Seconds = ..., pattern: re.Pattern[str] | None = None) -> Steps[Result]:
-        return (yield from self._continued(super().wait(until, idle, pattern)))
+        return (yield from self._continued((yield from super().wait(until, idle, pattern))))
 
     def interrupt(self, meant: Call | None = None) -> Steps[Result]:
-        return (yield from self._continued(super().interrupt(meant)))
+        return (yield from self._continued((yield from super().interrupt(meant))))
 
     def restart(self, snapshot: Snapshot | None = None) -> Steps[None]:
         kept, self.kept = self.kept, None
@@ -133,10 +136,11 @@ class Recovering(Engine):
 
     def _is_due(self, pause: float) -> bool:
         """Return whether to take a snapshot now. ``pause``: after this many seconds without a command."""
-        if self.shell is None or self.begun == self._kept_after or self.state != "idle" or self.shell.busy:
-            return False
         now, least = time.monotonic(), _BACK_OFF * self._took
-        return now - self._kept_at >= max(_EVERY, least) or now - self.idle_since >= max(pause, least * (pause > 0))
+        if now - self._kept_at < max(_EVERY, least) and now - self.idle_since < max(pause, least * (pause > 0)):
+            return False
+        shell = self.shell
+        return shell is not None and self.begun != self._kept_after and self.state == "idle" and not shell.busy
 
     def keep(self, pause: float = 0.0) -> Steps[None]:
         """Take a snapshot, if one is due after a pause of this length. If that fails, the last one remains."""
