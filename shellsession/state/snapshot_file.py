@@ -6,20 +6,18 @@
     {"cwd": "/home/me", "variables": {"X": ["1", "x"], ...}, ...}
     sha256 5f70bf18a086...
 
-A text that is not UTF-8 is ``{"base64": "..."}``.
+The JSON is ASCII: a byte that is not UTF-8 is a lone surrogate (``"\\udcff"``), as in the snapshot itself.
 
 Law: a file is complete or not there. A snapshot is complete and unchanged, or it is refused.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import os
 import stat
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from hashlib import sha256
 from types import MappingProxyType
@@ -38,8 +36,8 @@ _SIZE_MAX: Final = 256 << 20
 
 def encoded(fields: Mapping[str, Any]) -> bytes:
     """Return the fields of a snapshot in the format of the file."""
-    data = {name: _data(value) for name, value in fields.items()}
-    text = _MAGIC + b"%d\n" % _VERSION + json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
+    data = json.dumps(fields, default=_plain, separators=(",", ":"))
+    text = _MAGIC + b"%d\n" % _VERSION + data.encode()
     return text + _SUM + sha256(text).hexdigest().encode() + b"\n"
 
 
@@ -111,32 +109,12 @@ def read(path: str | os.PathLike[str]) -> bytes:
         return file.read(_SIZE_MAX)
 
 
-def _data(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     """Return the value as JSON has it."""
-    if isinstance(value, str):
-        if value.isascii():
-            return value
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            return {"base64": base64.b64encode(value.encode("utf-8", "surrogateescape")).decode()}
-        return value
-    if isinstance(value, Mapping):
-        # As pairs: a key may be no UTF-8.
-        return [[_data(key), _data(one)] for key, one in value.items()]
-    if isinstance(value, tuple):
-        return [_data(one) for one in value]
-    if isinstance(value, frozenset):
-        return [_data(one) for one in sorted(value)]
-    return value
+    return dict(value) if isinstance(value, Mapping) else sorted(value)
 
 
 def _text(data: Any) -> str:
-    if isinstance(data, dict):
-        try:
-            return base64.b64decode(data["base64"], validate=True).decode("utf-8", "surrogateescape")
-        except binascii.Error as error:
-            raise ValueError(f"this is no base64: {error}") from error
     if not isinstance(data, str):
         raise TypeError(f"{data!r:.50} must be a text")
     return data
@@ -147,12 +125,12 @@ def _texts(data: Any) -> tuple[str, ...]:
 
 
 def _mapping(data: Any, value: Any = _text) -> Mapping[str, Any]:
-    return MappingProxyType({_text(key): value(one) for key, one in data})
+    return MappingProxyType({key: value(one) for key, one in data.items()})
 
 
 def _variable(data: Any) -> Variable:
     value, attributes = data
-    array = isinstance(value, list)
+    array = isinstance(value, dict)
     return Variable(None if value is None else _mapping(value) if array else _text(value), _text(attributes))
 
 
@@ -166,9 +144,8 @@ def _fact(data: Any) -> Any:
     return tuple(map(_number, data)) if isinstance(data, list) else _number(data)
 
 
-def _omission(data: Any) -> Omission:
-    kind, name = data
-    return Omission(_text(kind), _text(name))
+def _omissions(data: Any) -> Iterator[Omission]:
+    return (Omission(*_texts(pair)) for pair in data)
 
 
 def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -182,8 +159,8 @@ def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
         "limits": lambda one: _mapping(one, _number),
         "facts": lambda one: _mapping(one, _fact),
         "completions": lambda one: tuple(map(_texts, one)),
-        "left_out": lambda one: tuple(map(_omission, one)),
-        "private": lambda one: frozenset(map(_omission, one)),
+        "left_out": lambda one: tuple(_omissions(one)),
+        "private": lambda one: frozenset(_omissions(one)),
         **dict.fromkeys(("aliases", "traps"), _mapping),
         **dict.fromkeys(("directories", "disabled", "arguments"), _texts),
         **dict.fromkeys(("options", "shopts", "inherited", "removed", "confined"), lambda one: frozenset(_texts(one))),
