@@ -19,17 +19,7 @@ from typing import Any, Final
 
 import pytest
 import yaml
-from documents import (
-    PAGES,
-    SITE,
-    TOP,
-    Block,
-    anchors,
-    blocks,
-    cells,
-    links,
-    read,
-)
+from documents import PAGES, SITE, TOP, Block, anchors, blocks, cells, links, read
 
 import shellsession
 from benchmarks.report import quoted

@@ -194,10 +194,7 @@ def test_a_later_session_of_the_agent_knows_what_was_released(place: Path, secon
 @pytest.mark.sampled
 @pytest.mark.parametrize(
     ("text", "why"),
-    [
-        ("setsid sleep 1000 &", "writes to the session's own stream"),
-        ("sleep 1000 >/dev/null 2>&1 &", "SIGHUP"),
-    ],
+    [("setsid sleep 1000 &", "writes to the session's own stream"), ("sleep 1000 >/dev/null 2>&1 &", "SIGHUP")],
     ids=["its output", "its terminal"],
 )
 def test_a_job_that_would_end_with_the_session_is_not_released(sh: Session, text: str, why: str) -> None:

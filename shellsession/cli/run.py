@@ -26,10 +26,7 @@ EXAMPLES: Final = (
     ("shellsession run -s builder --timeout 600 -- make test", "several arguments are a command and its arguments"),
     ("shellsession run --timeout 5 --on-timeout yield -- ./watch.sh", "hand it to `shellsession wait` after 5 s"),
     ("shellsession run -i -- 'read -p \"name? \" name; echo $name'", "`shellsession send` answers the question"),
-    (
-        "shellsession run -s a1 --sandbox --write . --hide ~/.ssh --deny 'git push' -- make",
-        "in a sandbox, with rules",
-    ),
+    ("shellsession run -s a1 --sandbox --write . --hide ~/.ssh --deny 'git push' -- make", "in a sandbox, with rules"),
     ("shellsession run - < deploy.sh", "a script from stdin"),
     ("shellsession run --stdin -- 'sort | uniq -c' < words.txt", "stdin for the command itself"),
 )

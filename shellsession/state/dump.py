@@ -114,13 +114,13 @@ def parse(data: bytes, functions: bytes | None = None) -> Dump:
         raise SnapshotDamaged(f"bash has not listed its state to the end ({len(data)} bytes came)")
     parts = iter(text.split("\0"))
     try:
-        arguments, directories = _counted(parts), _counted(parts)
+        arguments, (_, *directories) = _counted(parts), _counted(parts)
         declared, heads, bodies, aliases, traps, disabled, completions, shopts, _, _ = parts
     except ValueError as error:
         raise SnapshotDamaged("bash has listed its state in another form than expected") from error
     variables = dict(_variables(declared))
     return Dump(
-        *(arguments, directories),
+        *(arguments, tuple(directories)),
         MappingProxyType({name: one for name, one in variables.items() if name not in OWN}),
         _functions(heads, bodies, functions),
         MappingProxyType({name: unquoted(value) for name, value in _all(_ALIAS, aliases)}),

@@ -52,8 +52,7 @@ def test_ctrl_c_while_queued_runs_nothing(daemon: Daemon, agent: str, place: Pat
 
 @pytest.mark.sampled
 @pytest.mark.parametrize(
-    "words",
-    ["run -s {agent} -- touch ran", "wait {agent}", "attach {agent}", "attach --read-only {agent}"],
+    "words", ["run -s {agent} -- touch ran", "wait {agent}", "attach {agent}", "attach --read-only {agent}"]
 )
 @pytest.mark.parametrize("within", ["{ours}", "setsid -w {ours}", "{python} -c {nested}"], ids=["", "setsid", "nested"])
 def test_inside_its_own_session_nothing_waits_for_itself(
@@ -171,10 +170,7 @@ def test_a_queued_command_whose_session_is_killed_says_what_to_do(daemon: Daemon
         connect(agent, daemon.socket, False) as client,
     ):
         assert line(first) == b"first\n"
-        with (
-            running(daemon.socket, "run", "-s", agent, "--", "true") as second,
-            ThreadPoolExecutor(1) as threads,
-        ):
+        with running(daemon.socket, "run", "-s", agent, "--", "true") as second, ThreadPoolExecutor(1) as threads:
             third = threads.submit(client.run, "true")
             wait_until(lambda: stats(daemon.socket)["serving"] == 4, "both in the queue")
             assert cli(daemon.socket, "kill", agent).returncode == 0

@@ -204,11 +204,7 @@ def test_sizes_are_humanized(size: int, said: str) -> None:
     assert phoenix.humanize_bytes(size) == said
 
 
-@given(
-    st.binary(max_size=40) | st.text(max_size=20).map(str.encode),
-    st.integers(1, LIMIT),
-    st.integers(0, 1 << 40),
-)
+@given(st.binary(max_size=40) | st.text(max_size=20).map(str.encode), st.integers(1, LIMIT), st.integers(0, 1 << 40))
 def test_output_never_exceeds_the_limit(piece: bytes, times: int, omitted: int) -> None:
     """The document's first property, for whatever bytes a command may print."""
     data = (piece * times)[:LIMIT]

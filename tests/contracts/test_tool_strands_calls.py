@@ -29,60 +29,27 @@ TAKES = "; the arguments are mode, command (optional), timeout (optional)"
     [
         ({}, "mode: is missing" + TAKES),
         ({"mode": None}, "mode: is missing" + TAKES),
-        (
-            {"mode": "run", "command": "ls"},
-            "mode: should be 'execute' or 'restart'" + TAKES,
-        ),
-        (
-            {"mode": ["execute"], "command": "ls"},
-            "mode: should be 'execute' or 'restart'" + TAKES,
-        ),
+        ({"mode": "run", "command": "ls"}, "mode: should be 'execute' or 'restart'" + TAKES),
+        ({"mode": ["execute"], "command": "ls"}, "mode: should be 'execute' or 'restart'" + TAKES),
         ({"command": "ls"}, "mode: is missing" + TAKES),
         ({"mode": "execute"}, 'command is required when mode is "execute"'),
         ({"mode": "execute", "command": ""}, 'command is required when mode is "execute"'),
         ({"mode": "execute", "command": None}, 'command is required when mode is "execute"'),
-        (
-            {"mode": "execute", "command": 7},
-            "command: should be a valid string" + TAKES,
-        ),
-        (
-            {"mode": "execute", "command": b"ls"},
-            "command: should be a valid string" + TAKES,
-        ),
+        ({"mode": "execute", "command": 7}, "command: should be a valid string" + TAKES),
+        ({"mode": "execute", "command": b"ls"}, "command: should be a valid string" + TAKES),
         ({"mode": "execute", "command": "a\0b"}, "command: contains a NUL character, which bash cannot read"),
         ({"mode": "execute", "command": "\ud800"}, "command: contains half of a surrogate pair, which is not text"),
-        (
-            {"mode": "execute", "command": "ls", "timeout": 0},
-            "timeout: should be greater than 0" + TAKES,
-        ),
-        (
-            {"mode": "execute", "command": "ls", "timeout": -1},
-            "timeout: should be greater than 0" + TAKES,
-        ),
-        (
-            {"mode": "execute", "command": "ls", "timeout": "5"},
-            "timeout: should be a valid number" + TAKES,
-        ),
-        (
-            {"mode": "execute", "command": "ls", "timeout": True},
-            "timeout: should be a valid number" + TAKES,
-        ),
-        (
-            {"mode": "execute", "command": "ls", "timeout": 10**400},
-            "timeout: should be a valid number" + TAKES,
-        ),
+        ({"mode": "execute", "command": "ls", "timeout": 0}, "timeout: should be greater than 0" + TAKES),
+        ({"mode": "execute", "command": "ls", "timeout": -1}, "timeout: should be greater than 0" + TAKES),
+        ({"mode": "execute", "command": "ls", "timeout": "5"}, "timeout: should be a valid number" + TAKES),
+        ({"mode": "execute", "command": "ls", "timeout": True}, "timeout: should be a valid number" + TAKES),
+        ({"mode": "execute", "command": "ls", "timeout": 10**400}, "timeout: should be a valid number" + TAKES),
         (
             {"mode": "execute", "command": "ls", "timeout": 1e10},
             "timeout: should be less than or equal to 1000000000" + TAKES,
         ),
-        (
-            {"mode": "execute", "command": "ls", "timeout": float("nan")},
-            "timeout: should be a finite number" + TAKES,
-        ),
-        (
-            {"mode": "execute", "command": "ls", "timeout": float("inf")},
-            "timeout: should be a finite number" + TAKES,
-        ),
+        ({"mode": "execute", "command": "ls", "timeout": float("nan")}, "timeout: should be a finite number" + TAKES),
+        ({"mode": "execute", "command": "ls", "timeout": float("inf")}, "timeout: should be a finite number" + TAKES),
         (
             {"mode": "execute", "command": "a" * ((16 << 20) + 1)},
             "the command is 16777217 bytes long, over 16777216: put it into a file and source that",

@@ -91,10 +91,7 @@ def test_what_a_session_was_given_stays(monkeypatch: pytest.MonkeyPatch) -> None
         tools = [spec.tool(replaced), spec.tool(added)]
         replaced.run("export COMES=exported")
         go_on(monkeypatch)
-        assert [bash(LOOK)["stdout"] for bash in tools] == [
-            "exported mine none none\n",
-            "new mine second more\n",
-        ]
+        assert [bash(LOOK)["stdout"] for bash in tools] == ["exported mine none none\n", "new mine second more\n"]
 
 
 @pytest.mark.parametrize("name", CONTRACTS)

@@ -99,11 +99,7 @@ def test_the_idle_are_closed_and_the_busy_are_not(tmp_path: Path) -> None:
         def agents() -> list[str]:
             return [info["agent"] for info in raw.agents()]
 
-        commands = {
-            "job": f"sleep {seconds} & echo $$",
-            "running": f"echo $$; sleep {seconds}",
-            "idle": "echo $$",
-        }
+        commands = {"job": f"sleep {seconds} & echo $$", "running": f"echo $$; sleep {seconds}", "idle": "echo $$"}
         sessions, pids = dict[str, RemoteSession](), dict[str, int]()
         for agent, command in commands.items():
             sessions[agent] = connect(agent, daemon.socket, False, cwd="/")

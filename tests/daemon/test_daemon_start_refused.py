@@ -105,13 +105,7 @@ def hang_up(listener: socket.socket) -> None:
 
 @pytest.mark.parametrize(
     "ask",
-    [
-        admin.agents,
-        admin.stats,
-        admin.shutdown,
-        partial(connect, "a"),
-        lambda path: asyncio.run(aconnect("a", path)),
-    ],
+    [admin.agents, admin.stats, admin.shutdown, partial(connect, "a"), lambda path: asyncio.run(aconnect("a", path))],
 )
 def test_a_daemon_that_says_nothing_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ask: Callable[[str], object]

@@ -199,9 +199,7 @@ OPENINGS: dict[str, dict[str, Any]] = {
     "a terminal of no size": {"size": [0, 0]},
     "a startup that is no command": {"startup": ["a\0b"]},
     "a startup that is no character": {"startup": ["\ud800"]},
-    "limits below nothing": {
-        "limits": {"max_output": -1, "spill": None, "spill_max": 0, "on_overflow": "kill"},
-    },
+    "limits below nothing": {"limits": {"max_output": -1, "spill": None, "spill_max": 0, "on_overflow": "kill"}},
     "no umask": {"umask": 0o1000},
 }
 

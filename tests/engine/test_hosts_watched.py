@@ -34,9 +34,7 @@ def test_the_watcher_leaves_a_living_host_and_strangers_alone(started: list[subp
     assert stranger.poll() is None
 
 
-def test_a_watcher_that_was_killed_has_a_successor_from_the_next_shell_on(
-    started: list[subprocess.Popen[str]],
-) -> None:
+def test_a_watcher_that_was_killed_has_a_successor_from_the_next_shell_on(started: list[subprocess.Popen[str]]) -> None:
     seconds = unique_seconds()
     program = HOST + "input(); other = Session(cwd='/'); other.run(sys.argv[2]); print(flush=True); input()\n"
     host = start(started, program, "true", f"setsid sleep {seconds} &")

@@ -51,8 +51,7 @@ def test_in_these_shells_commands_are_ordinary(
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["exec 9>&1", "trap : USR1", "set -u", "eval true", ". /dev/null", "", "# a", "ulimit -n 100"],
+    "text", ["exec 9>&1", "trap : USR1", "set -u", "eval true", ". /dev/null", "", "# a", "ulimit -n 100"]
 )
 def test_these_commands_are_not(
     text: str, new_session: Callable[..., Session], is_ordinary: Callable[[Session, str], bool]

@@ -90,9 +90,7 @@ def test_whose_shell_a_restart_killed_before_anything_was_typed_is_served_behind
     assert (result.ran, result.stdout) == (True, "on\n")
 
 
-def test_an_interrupted_restart_that_never_came_keeps_nobody_waiting(
-    new_session: Callable[..., Session],
-) -> None:
+def test_an_interrupted_restart_that_never_came_keeps_nobody_waiting(new_session: Callable[..., Session]) -> None:
     """Ctrl-C has interrupted it: a shell that was lost with it is announced."""
     session = new_session()
     session.engine.kill_running(RESTARTED)

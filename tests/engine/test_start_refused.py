@@ -171,9 +171,7 @@ def with_terminals(most: int, program: str) -> str:
 @pytest.mark.parametrize(
     "session", ["Session(tty=False)", "in_a_loop(lambda: AsyncSession(tty=False))", "connect('a', tty=False)"]
 )
-def test_a_session_with_pipes_needs_one_terminal_and_names_what_it_lacks_of_a_second(
-    session: str,
-) -> None:
+def test_a_session_with_pipes_needs_one_terminal_and_names_what_it_lacks_of_a_second(session: str) -> None:
     ends = "from shellsession.daemon.client.admin import shutdown; shutdown()" if "connect" in session else ""
     tests = f"import sys; sys.path.insert(0, {str(Path(kinds.__file__).parent)!r})\n"
     ours = f"{tests}from kinds import in_a_loop\nfrom shellsession import AsyncSession\n"

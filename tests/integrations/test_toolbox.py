@@ -340,8 +340,7 @@ def test_errors_do_not_suggest_to_run_without_a_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
-    [(0.0004, "0.0004"), (0.04, "0.04"), (0.41, "0.4"), (9.94, "9.9"), (10.2, "10")],
+    ("seconds", "said"), [(0.0004, "0.0004"), (0.04, "0.04"), (0.41, "0.4"), (9.94, "9.9"), (10.2, "10")]
 )
 def test_durations_are_shown_without_rounding_to_zero(seconds: float, said: str) -> None:
     result = Result(b"", b"", None, None, "/", seconds, "timed_out", reason="the time limit passed")

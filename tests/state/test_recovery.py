@@ -47,8 +47,7 @@ def test_a_shell_that_died_comes_back_with_its_state(recovering: Session, death:
         result = sh.run(f"A=changed; {death}", **limit)  # type: ignore[arg-type]  # a table of options
         assert not result.state_kept
         assert re.fullmatch(
-            r"a fresh bash continues in /usr with the state from before the last (command|2 commands)",
-            result.recovered,
+            r"a fresh bash continues in /usr with the state from before the last (command|2 commands)", result.recovered
         )
         assert result.recovered in str(result)
         again = sh.run(ASKED)
@@ -144,9 +143,9 @@ def test_after_any_death_the_state_is_that_of_the_promised_moment(recovering: Se
             result = sh.run("X+=1; " + choose.choice(list(DEATHS.values())[:7]), timeout=PATIENCE)
             found = re.search(r"from before the last (?:(\d+) commands|command)", result.recovered)
             assert found, result
-            missing = int(found[1] or 1)
-            assert sh.run("echo $X").stdout == f"{log[len(log) - missing]}\n"
-            log = [x := log[len(log) - missing]] * 1 + [x]
+            x = log[-int(found[1] or 1)]
+            assert sh.run("echo $X").stdout == f"{x}\n"
+            log = [x, x]  # before and after that command
 
 
 def test_recover_is_checked() -> None:

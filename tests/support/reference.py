@@ -85,11 +85,7 @@ _DIFFERENCES: Final = (
         rb"(There are (stopped|running) jobs\.\n)?exit\n\Z",
         only_reference=True,
     ),
-    Difference(
-        "`[1] PID` of a job that starts: another number each time",
-        b"true & wait",
-        rb"\[\d+\] \d+\n",
-    ),
+    Difference("`[1] PID` of a job that starts: another number each time", b"true & wait", rb"\[\d+\] \d+\n"),
     Difference(
         "`[1]+  Done  sleep` comes with the next prompt, and the session has none",
         b"sleep 0.05 & wait",

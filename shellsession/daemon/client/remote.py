@@ -33,26 +33,9 @@ from ...errors import (
     ShellUnavailable,
 )
 from ...files import FileReply, FileRequest, Transfer
-from ...models import (
-    TTY,
-    Limits,
-    OnOutput,
-    Request,
-    Result,
-    State,
-    Stream,
-    check_flag,
-    check_seconds,
-    command_bytes,
-)
+from ...models import TTY, Limits, OnOutput, Request, Result, State, Stream, check_flag, check_seconds, command_bytes
 from ...observe import Observer, Observing, log_end
-from ...options import (
-    Options,
-    SessionOptions,
-    absolute,
-    check_size,
-    scope_of,
-)
+from ...options import Options, SessionOptions, absolute, check_size, scope_of
 from ...paging import Piece, Query, Read, page
 from ...redact import Redact, redact_data, redact_from
 from ...signatures import AnyJob, AnySession, Command, RunOptions, Seconds, T, deadline, fed

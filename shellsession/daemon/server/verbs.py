@@ -436,14 +436,7 @@ _OF_AGENT: dict[type, Callable[[SharedSession, Incoming], Awaitable[Answer | Non
     requests.Hold: _hold,
     **_WITHOUT_COMMAND,
 }
-_NOT_FROM_INSIDE = {
-    requests.Run,
-    requests.Wait,
-    requests.Send,
-    requests.Glimpse,
-    requests.Watch,
-    requests.Hold,
-}
+_NOT_FROM_INSIDE = {requests.Run, requests.Wait, requests.Send, requests.Glimpse, requests.Watch, requests.Hold}
 # An agent must not read the state of another one, or replace it.
 _NOT_FROM_ANY_SESSION = {requests.TakeSnapshot, requests.Restore}
 # A hold keeps out the commands and the input of others, but not requests that only look, or that end something.

@@ -121,7 +121,7 @@ def take(core: Core, exclude: Iterable[str] = (), is_secret: Callable[[str], boo
             {name: getattr(core.known, name) for name in _FACTS} | {"named": tuple(sorted(core.known.named))}
         ),
         at=time.time(),
-        **{**dump._asdict(), "directories": dump.directories[1:]},
+        **dump._asdict(),
     )
     snapshot = snapshot.without(snapshot.matching(exclude, is_secret))
     return snapshot.__replace__(private=_private(core, snapshot))
@@ -131,22 +131,23 @@ def _private(core: Core, snapshot: Snapshot) -> frozenset[Omission]:
     """Return what the session's rules hide or mask."""
     if (secrets := core.secrets()) is None:
         return frozenset()
-    hidden = {Omission("variable", name) for name in _hidden(core, snapshot)}
-    return frozenset(hidden | snapshot.matching(is_secret=lambda text: secrets.mask(text) != text))
+    masked = snapshot.matching(is_secret=lambda text: secrets.mask(text) != text)
+    return frozenset(masked.union(_hidden(core, snapshot)))
 
 
-def _hidden(core: Core, snapshot: Snapshot) -> list[str]:
+def _hidden(core: Core, snapshot: Snapshot) -> list[Omission]:
     """Return the variables that the session's policy hides."""
     if (policy := core.options.policy) is None:
         return []
     values = {name: _text(variable) for name, variable in snapshot.variables.items()}
-    return sorted(values.keys() - policy.environment(values).keys())
+    return [Omission("variable", name) for name in sorted(values.keys() - policy.environment(values).keys())]
 
 
 def restore(core: Core, snapshot: Snapshot) -> Steps[Restored]:
     """Give a fresh bash the state of the snapshot. Raises SnapshotUnavailable."""
     shell, environment = core.live(), core.environment()
-    wanted, hidden = _permitted(core, snapshot)
+    hidden = _hidden(core, snapshot)
+    wanted = snapshot.without(hidden)
     now = (yield from take(core)) if core.options.startup else assumed(environment)
     found: list[Difference] = []
     for attempt in range(_ATTEMPTS):  # the second one knows the state that the first has left
@@ -156,10 +157,10 @@ def restore(core: Core, snapshot: Snapshot) -> Steps[Restored]:
         now = yield from take(core)
         if not (found := list(differences(wanted, now, environment))):
             break
-    changed = [one.name for one in found if one.kind == "function" and one.name in now.functions]
-    if changed := [name for name in changed if name in wanted.functions]:
+    there = wanted.functions.keys() & now.functions.keys()
+    if changed := [one.name for one in found if one.kind == "function" and one.name in there]:
         yield from _ask(shell, b"\\builtin unset -f -- %b 2>/dev/null || ((1))" % b" ".join(map(quote, changed)))
-    return Restored((*hidden, *found))
+    return Restored((*(Difference(*one, "the session's policy hides it") for one in hidden), *found))
 
 
 def _run(shell: Shell, texts: Script) -> Steps[Mark]:
@@ -167,8 +168,8 @@ def _run(shell: Shell, texts: Script) -> Steps[Mark]:
     try:
         if texts.functions:
             shell.files.write(_FUNCTIONS, texts.functions)
-        path = quote_path(shell.files.write("text", texts.text))
-        return (yield from _ask(shell, b'\\builtin eval -- "$(<%b)" >/dev/null 2>&1 || ((1))' % path))
+        text = _file(shell, texts.text)
+        return (yield from _ask(shell, b'\\builtin eval -- "$(<%b)" >/dev/null 2>&1 || ((1))' % text))
     finally:
         shell.files.clear()
 
@@ -184,13 +185,6 @@ def _learn(core: Core, snapshot: Snapshot, mark: Mark) -> None:
         debugging=bool(facts.get("debugging")) or has_debug,
         named=frozenset(one for one in facts.get("named", ()) if isinstance(one, int) and one in _NAMED),
     )
-
-
-def _permitted(core: Core, snapshot: Snapshot) -> tuple[Snapshot, list[Difference]]:
-    """Return the snapshot without the variables that the session's policy hides, and their names."""
-    hidden = _hidden(core, snapshot)
-    reasons = [Difference("variable", name, "the session's policy hides it") for name in hidden]
-    return snapshot.without(Omission("variable", name) for name in hidden), reasons
 
 
 def _text(variable: Variable) -> str:
