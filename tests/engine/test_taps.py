@@ -114,6 +114,18 @@ def test_tap_that_raises_at_output_ends_the_command(sh: Session) -> None:
     assert sh.run("echo $x").stdout == "1\n"
 
 
+@pytest.mark.parametrize("options", [{}, {"stdin": b"x"}])
+def test_tap_sees_the_end_of_a_command_whose_callback_raises(
+    sh: Session, notes: Notes, options: dict[str, Any]
+) -> None:
+    def fail(stream: Stream, data: bytes) -> None:
+        raise OSError("no space left")
+
+    with pytest.raises(OSError, match="no space left"):
+        sh.run("echo out", on_output=fail, **options)
+    assert [what[0] for what in notes.seen] == ["begin", "output", "end"]
+
+
 def test_tap_sees_what_is_printed_between_two_verbs(sh: Session, notes: Notes) -> None:
     sh.run("sleep 0.2; echo late; sleep 1000", timeout=0.01, on_timeout="yield")
     wait_until(lambda: notes.seen[-1][0] == "output", "the output")

@@ -176,10 +176,12 @@ class Ordinary:
         core.outputs.small.append((call.id, *output))
         delivery.state, delivery.result = DELIVERED, result  # the caller of `run` gets it
         if call.taps or call.request.on_output is not None:
-            for name, data in zip(_NAMES, output, strict=True):
-                if data:
-                    call.show(name, data)
-            call.end(result)
+            try:
+                for name, data in zip(_NAMES, output, strict=True):
+                    if data:
+                        call.show(name, data)
+            finally:  # also if one of them raises: the command has ended
+                call.end(result)
         return result
 
 
