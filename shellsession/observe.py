@@ -53,8 +53,11 @@ def sizes(result: Result) -> dict[str, int]:
 class Tap:
     """Sees what the commands of one session do. Each method does nothing by default.
 
-    They are called by whoever works in the session at that moment: the thread or task that is in a verb, or the reader
-    of the output between two verbs. So they must be quick. What ``output`` raises ends the command, as what
+    It is appended to ``Core.taps``, between two commands. Each ``begin`` then has one ``end``. Startup and shutdown
+    commands reach no tap, nor do commands that bash did not get. The output of a short command comes at its end.
+
+    The methods are called by whoever works in the session at that moment: the thread or task that is in a verb, or the
+    reader of the output between two verbs. So they must be quick. What ``output`` raises ends the command, as what
     ``on_output`` raises does; the others must not raise.
     """
 

@@ -85,7 +85,7 @@ class Session(Base, ThreadSession[Request]):
             self._callers -= mine
 
     def _result_of(self, steps: Steps[Result]) -> Result:
-        """Do the steps like ``_do``, and keep no large result: the caller has it."""
+        """Do the steps like ``do``, and keep no large result: the caller has it."""
         self.engine.forget_output(result := self.do(steps))
         return result
 

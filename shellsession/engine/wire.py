@@ -173,7 +173,7 @@ class Frame(NamedTuple):
     ``setter``: the name of a function that nobody else uses. It is the same for the life of one bash, which never
     forgets a name that it has seen (1.3 KB for each).
     ``version``: bash's version times 100 (5.2 is 502).
-    ``guarded``: first check that the name which runs the text is still the builtin (see ``Core.guard``).
+    ``guarded``: first check that the name which runs the text is still the builtin (see ``Known.guard``).
     ``nounset``: `set -u` may be on. ``is_file``: the argument is the path of a file to source.
     """
 

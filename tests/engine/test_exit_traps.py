@@ -1,6 +1,6 @@
 """EXIT traps under ``set -e``: bash undoes a command's redirections first, and the result has their output.
 
-An ERR trap of the user's own lets `set -e` end the shell: see ``scope.guard``.
+An ERR trap of the user's own lets `set -e` end the shell: see ``scope.guard_errexit``.
 """
 
 from __future__ import annotations

@@ -592,7 +592,7 @@ class SharedSession:
 
     def unread(self, command: str) -> bytes:
         """The input that was typed for that command, and that it had not read when it ended."""
-        return self.engine.unread if command == self.deliveries.last.name != "" else b""
+        return self.engine.unread_input if command == self.deliveries.last.name != "" else b""
 
     def owned_by(self, request: str) -> Delivery | None:
         """The running command, if it was handed back to that request last and no request waits for it."""

@@ -64,7 +64,7 @@ class ControlSocket:
         return data
 
     def receive(self) -> bytes | None:
-        """As ``read``, when no mark is expected."""
+        """The next message, as ``read`` returns it. Then ``is_bash`` says who sent it, for the caller's finder."""
         try:
             data, credentials, _, _ = self._socket.recvmsg(_MESSAGE_MAX, _CREDENTIALS_SPACE)
         except BlockingIOError:

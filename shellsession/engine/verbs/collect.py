@@ -264,11 +264,11 @@ def _ask_for_mark_again(shell: Shell, call: Call) -> What | None:
     if call.mark_requests <= _QUESTIONS:
         shell.control.send(mark_line(call.finder.nonce))
     else:
-        give_up(shell, call, BROKEN)
+        kill_unusable(shell, call, BROKEN)
     return None
 
 
-def give_up(shell: Shell, call: Call, why: str, ran: bool = True) -> None:
+def kill_unusable(shell: Shell, call: Call, why: str, ran: bool = True) -> None:
     """Kill a shell that can run nothing any more; its end is then noticed. ``ran``: the command has begun."""
     call.fail(why, ran)
     call.note_killed([shell.pid])

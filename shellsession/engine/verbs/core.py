@@ -67,7 +67,7 @@ class Core:
         self.outputs = Outputs()
         self.begun = 0  # commands so far
         self.lost: Delivery | None = None  # of the command that cost the last shell, until the next command begins
-        self.unread = b""  # input that was typed for the last command, and that it did not read
+        self.unread_input = b""  # input that was typed for the last command, and that it did not read
         self.jobs: list[SessionJob] = []
         self.jobs_made = 0
         self.taps: list[Tap] = []  # those that see its commands
@@ -218,7 +218,7 @@ class Core:
 
         ``ours``: a startup or shutdown command, which has no name, and which the taps do not see.
         """
-        self.last, self.unread = call, b""
+        self.last, self.unread_input = call, b""
         is_given = bool(call.typed.streams)  # else it is not run
         if not ours:
             self.begun = number = self.begun + 1
@@ -243,9 +243,9 @@ class Core:
         """Begin anew to count for how long nothing runs."""
         self.idle_since = time.monotonic()
 
-    def note_unread(self, data: bytes) -> None:
+    def note_unread_input(self, data: bytes) -> None:
         """Note input that was typed for the last command, and that it did not read."""
-        self.unread += data
+        self.unread_input += data
 
     def put(self, call: Call, data: bytes) -> bytes:
         """Type into the terminal of a command. Returns what the terminal has no room for."""

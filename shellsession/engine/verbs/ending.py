@@ -27,49 +27,6 @@ from .known import TRACING
 from .results import Ending, conclude
 from .shell_end import CLOSED_DESCRIPTORS, ROUNDS, TICK, kill_shell, memory_kill, retire, shell_died
 
-
-def leave_jobs(engine: Core, shell: Shell, call: Call, held: list[tuple[StreamName, Stream]]) -> tuple[int, ...]:
-    """Make a job of what still runs: new children of bash, or processes that hold the streams. Returns their pids."""
-    pids = shell.family.newer_children(call.older) if engine.known.had_children else []
-    if pids or held:
-        _make_job(engine, shell, call, pids, held)
-    if b"disown" in call.request.command:
-        for job in engine.jobs:
-            job.bash_pid = 0  # from now on, bash reports 0 for it, however it ends
-    if engine.known.had_children and engine.terminal_job is None:
-        _lend_terminal(engine, shell, call)
-    return tuple(pids)
-
-
-def _lend_terminal(engine: Core, shell: Shell, call: Call) -> None:
-    """Give the terminal's output to the latest job that lives, and to no result.
-
-    While a job lives, what is printed to /dev/tty may come from it.
-    """
-    for job in reversed(engine.jobs):
-        if job.alive():
-            engine.host.forget_fd(shell.terminal.fd)
-            job.borrow("terminal", shell.terminal, call.fresh_capture(), engine.host.reader)
-            engine.lend_terminal(job)
-            return
-
-
-def _make_job(engine: Core, shell: Shell, call: Call, pids: list[int], held: list[tuple[StreamName, Stream]]) -> None:
-    family, tags = shell.family, shell.family.tags
-    tag = 0 if tags.is_shared else tags.latest
-    text, before = call.request.command.decode("utf-8", "replace"), (call.stdout.peek(), call.stderr.peek())
-    job = engine.new_job(text, pids, tag, family, before)
-    tags.renew(family.descendants())
-    for one in engine.jobs:
-        if one.tag == tags.latest:  # the tags have wrapped around, or the tag could not be renewed
-            one.tag = 0
-    with signals_deferred():  # a stream must belong to the shell or the job, or it is never closed
-        for name, stream in held:
-            if shell.streams.detach(stream):
-                engine.host.forget_fd(stream.fd)
-                job.adopt(name, stream, call.fresh_capture(), engine.host.reader)
-
-
 # The last signals for a bash that did not come back, with the seconds of each. SIGHUP ends bash at its next safe point,
 # even in a busy loop; SIGKILL ends it at once.
 _LAST: Final = ((signal.SIGHUP, 0.1), (signal.SIGKILL, 5.0))
@@ -120,7 +77,7 @@ def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
         engine.learn(flags=mark.flags)
     shell.settle()  # only now: if a callback raises, no output may be left for the next command
     if call.terminal:
-        engine.note_unread(shell.keyboard.reset())
+        engine.note_unread_input(shell.keyboard.reset())
     shell.files.clear()
     has_children = engine.known.had_children
     background = leave_jobs(engine, shell, call, held) if has_children or held else ()
@@ -241,3 +198,45 @@ def _settle(engine: Core, call: Call) -> Steps[Result]:
             engine.learn(had_children=shell.family.has_children())
             return (yield from finish(engine, shell, call))
     return (yield from kill_shell(engine, call))
+
+
+def leave_jobs(engine: Core, shell: Shell, call: Call, held: list[tuple[StreamName, Stream]]) -> tuple[int, ...]:
+    """Make a job of what still runs: new children of bash, or processes that hold the streams. Returns their pids."""
+    pids = shell.family.newer_children(call.older) if engine.known.had_children else []
+    if pids or held:
+        _make_job(engine, shell, call, pids, held)
+    if b"disown" in call.request.command:
+        for job in engine.jobs:
+            job.bash_pid = 0  # from now on, bash reports 0 for it, however it ends
+    if engine.known.had_children and engine.terminal_job is None:
+        _lend_terminal(engine, shell, call)
+    return tuple(pids)
+
+
+def _lend_terminal(engine: Core, shell: Shell, call: Call) -> None:
+    """Give the terminal's output to the latest job that lives, and to no result.
+
+    While a job lives, what is printed to /dev/tty may come from it.
+    """
+    for job in reversed(engine.jobs):
+        if job.alive():
+            engine.host.forget_fd(shell.terminal.fd)
+            job.borrow("terminal", shell.terminal, call.fresh_capture(), engine.host.reader)
+            engine.lend_terminal(job)
+            return
+
+
+def _make_job(engine: Core, shell: Shell, call: Call, pids: list[int], held: list[tuple[StreamName, Stream]]) -> None:
+    family, tags = shell.family, shell.family.tags
+    tag = 0 if tags.is_shared else tags.latest
+    text, before = call.request.command.decode("utf-8", "replace"), (call.stdout.peek(), call.stderr.peek())
+    job = engine.new_job(text, pids, tag, family, before)
+    tags.renew(family.descendants())
+    for one in engine.jobs:
+        if one.tag == tags.latest:  # the tags have wrapped around, or the tag could not be renewed
+            one.tag = 0
+    with signals_deferred():  # a stream must belong to the shell or the job, or it is never closed
+        for name, stream in held:
+            if shell.streams.detach(stream):
+                engine.host.forget_fd(stream.fd)
+                job.adopt(name, stream, call.fresh_capture(), engine.host.reader)

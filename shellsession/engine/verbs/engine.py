@@ -198,7 +198,7 @@ class Engine(Core):
             self.forget_bash()
             yield from handshake(shell, self.options.tty, self.refuse_closed)
             for text in self.options.startup:
-                yield from self._prepare(text)
+                yield from self._run_startup(text)
             self.learn(status=0)
             if (snapshot := snapshot or self.options.snapshot) is not None:
                 from . import state  # rarely needed
@@ -226,7 +226,7 @@ class Engine(Core):
             self.forget_kill()  # raise only once: that restart may have been interrupted (Ctrl-C), and never come
             raise RestartPending
 
-    def _prepare(self, text: bytes) -> Steps[None]:
+    def _run_startup(self, text: bytes) -> Steps[None]:
         """Run a startup command. Raises StartupFailed."""
         request = Request(text, tty=False, timeout=self.options.timeout, limits=_BRIEF)
         self.know(self.known.before(request))
@@ -245,7 +245,10 @@ class Engine(Core):
     # -- run
 
     def run(self, request: Request) -> Steps[Result]:
-        """Run one command until it finishes, is handed back, or is ended by us."""
+        """Run one command until it finishes, is handed back, or is ended by us.
+
+        On the ordinary path, or on the general one, which also takes over a command that turns out to be unusual.
+        """
         last = self.last
         if self.shell is None or (last is not None and last.delivery.handed_back) or self.closed:
             yield from self._ready()
@@ -261,6 +264,7 @@ class Engine(Core):
                 unread = self.due if self.host.tells_unread else None
                 before = (yield from self._list_state()) if request.changes else None
                 call = yield from self._begin(request)
+            # A command that could not be typed has its result already.
             came = call.delivery.result or (yield from attend(self, call, call.until))
             result = answer(self, call, came)
             if unread is not None and unread.state_kept:  # else the loss itself is reported
@@ -346,7 +350,10 @@ class Engine(Core):
         return (yield from verb(request))
 
     def _begin(self, request: Request, ours: bool = False) -> Steps[Call]:
-        """Type the command. If the shell is dead, type nothing, and return a call that says so."""
+        """Type the command, and return its call.
+
+        If the shell is dead, or refuses ``cwd`` or ``env``, nothing is typed. Then the call has its result already.
+        """
         shell, self._ordinary = self.live(), None
         self.abandon_last()
         if shell.busy:  # an exception interrupted the last command where it could not be ended
@@ -363,9 +370,12 @@ class Engine(Core):
             asks = known.prompt_speaks and known.may_run_trap(request)
             if (traced := asks and (yield from ending.is_traced(shell))) != known.traced:
                 self.learn(traced=traced)
-            if (request.cwd is None and not request.env) or (fault := (yield from self._enter(request))) is None:
-                return submit.start(self, shell, request, (yield from scope.guard(self, shell, request)), ours)
-            return fault
+            if request.cwd is not None or request.env:
+                refused = yield from self._enter(request)
+                if refused is not None:
+                    return refused
+            sources = yield from scope.guard_errexit(self, shell, request)
+            return submit.start(self, shell, request, sources, ours)
         call = self._refused(request, GONE if lost is None else f"{GONE}; {unread_ending(lost)}")
         if lost is None:
             yield from shell_end.shell_died(self, call)

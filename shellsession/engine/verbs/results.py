@@ -1,4 +1,9 @@
-"""Makes the results of commands, and the messages about a lost shell or a failed startup command."""
+"""How a command has ended, its result, and the messages about a lost shell or a failed startup command.
+
+What ends a command says how in an ``Ending``, and ``conclude`` makes the final result of it, once. A command that runs
+on is ``HandedBack``. ``answer`` is what the caller gets of either: it delivers the final result, or makes an
+intermediate one.
+"""
 
 from __future__ import annotations
 

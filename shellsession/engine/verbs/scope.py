@@ -1,6 +1,6 @@
 """What holds for one command only: its directory and variables (``cwd=``, ``env=``), and the guard of ``set -e``.
 
-``enter`` and ``guard`` set it, ``leave`` restores what was before.
+``enter`` and ``guard_errexit`` set it; ``leave`` undoes both, once the command has ended.
 
 Bash itself saves the variables: `declare -p` writes commands to a file that set each one again with all its attributes.
 A variable that is not in that file was unset. A temporary environment cannot do this: that of `A=1 \\builtin eval` ends
@@ -71,7 +71,7 @@ def enter(core: Core, shell: Shell, request: Request) -> Steps[Left]:
     return left._replace(fault="")
 
 
-def guard(core: Core, shell: Shell, request: Request) -> Steps[bool]:
+def guard_errexit(core: Core, shell: Shell, request: Request) -> Steps[bool]:
     """If ``set -e`` may be on in the text, make it end the text and not bash. Returns whether the text must be sourced.
 
     An ERR trap of ours does it (see ``ERREXIT_TRAP``): bash runs it before it would end. Where the user has one, or a

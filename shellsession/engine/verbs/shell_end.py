@@ -151,7 +151,7 @@ def _how_it_ended(engine: Core, call: Call, status: int | None, mark: Mark | Non
         name = signal_name(-status)  # a real-time signal has none
         return f"the session's bash was killed by signal {-status}" + (f" ({name})" if name else "")
     hint = ""
-    if call.typed.sources:  # where a command fails, only the text ends (see ``scope.guard``)
+    if call.typed.sources:  # where a command fails, only the text ends (see ``scope.guard_errexit``)
         if status in _ERRORS and b"exit" not in text:
             hint = "; with `set -e`, an unset variable, or another error in bash itself, does that"
     elif status and (engine.known.errexit or sets_errexit(text)):
@@ -321,7 +321,7 @@ def discard(engine: Core, shell: Shell, cause: Delivery | None = None) -> None:
     engine.stop_unattended()  # this may wait for a callback of the host; Ctrl-C works here
     try:
         with suppress(OSError):  # its terminal was hung up
-            engine.note_unread(shell.keyboard.reset())
+            engine.note_unread_input(shell.keyboard.reset())
         _give_back(engine, shell)
     except BaseException:
         with suppress(Exception):  # a resource that cannot be given back must not prevent a new shell

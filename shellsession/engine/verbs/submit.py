@@ -31,7 +31,7 @@ from ..wire import (
     switches_editing,
 )
 from .call import Call, Typed
-from .collect import BROKEN, STOLEN, ask, give_up
+from .collect import BROKEN, STOLEN, ask, kill_unusable
 from .core import Core
 from .known import NEVER
 
@@ -203,7 +203,7 @@ def must_retype(engine: Core, call: Call) -> Steps[bool]:
     mark, shell = call.finder.mark, engine.live()
     assert mark is not None
     if lost := (yield from _why_lost(shell, call, mark)):
-        give_up(shell, call, lost, ran=lost == BROKEN)
+        kill_unusable(shell, call, lost, ran=lost == BROKEN)
         call.typed_as(call.typed._replace(nonce=call.nonce + b"x"))  # a mark that is still on its way must not count
         return True
     if mark.skipped:  # the name that runs the text is hidden by a function, or disabled
