@@ -89,9 +89,10 @@ _VERBS = {
     "restart",
     "restore",
     "snapshot",
+    "fork",
     "close",
 }
-_OF_THIS_PROCESS = {"fork", "fork_many"}
+_OF_THIS_PROCESS = {"fork_many"}
 
 _STATE = {
     "after",

@@ -257,6 +257,26 @@ def restore(args: Namespace, _: ArgumentParser) -> int:
 
 
 @verb(
+    "[OPTIONS] AGENT NEW",
+    add_place,
+    add_agent,
+    option("to", metavar="NEW", type=name, help="the agent that gets the copy; nothing may be known of it"),
+    examples=[
+        ("shellsession fork builder try-1", "try something in a copy"),
+        ("shellsession fork --socket /run/ci/socket builder try-1", "of an agent of another daemon"),
+    ],
+)
+def fork(args: Namespace, _: ArgumentParser) -> int:
+    """Open a session for another agent with the state of this one: directory, variables, functions, options. It has the
+    same sandbox, rules and limits. Jobs are not copied, and both share the file system."""
+    from ..daemon.client.admin import Visit
+
+    with Visit(args.agent, args.socket) as visit:
+        visit.ask(visit.message("fork", to=args.to))
+    return 0
+
+
+@verb(
     "[OPTIONS] (AGENT... | --all)",
     option("--all", action="store_true", help="the sessions of all agents"),
     add_place,

@@ -37,3 +37,12 @@ def test_what_was_not_restored_is_listed(daemon: Daemon, agent: str, tmp_path: P
     restored = cli(daemon.socket, "restore", agent, file)
     assert restored.returncode == 1
     assert b"not restored: directory" in restored.stderr or b"the directory is gone" in restored.stderr
+
+
+def test_fork_copies_an_agent(daemon: Daemon, agent: str) -> None:
+    cli(daemon.socket, "run", "-s", agent, "--", "cd /usr; A=1")
+    assert cli(daemon.socket, "fork", agent, f"{agent}-try").returncode == 0
+    assert cli(daemon.socket, "run", "-s", f"{agent}-try", "--", "echo $A; pwd").stdout == b"1\n/usr\n"
+    refused = cli(daemon.socket, "fork", agent, f"{agent}-try")
+    assert (refused.returncode, b"use another name" in refused.stderr) == (125, True)
+    assert cli(daemon.socket, "kill", f"{agent}-try").returncode == 0

@@ -9,7 +9,7 @@ import pytest
 from daemons import Daemon
 from system import PYTHON
 
-from shellsession import InvalidRequest, Policy, Session, Snapshot, connect
+from shellsession import AlreadyOpen, InvalidRequest, Policy, PolicyRefused, Session, Snapshot, StartupFailed, connect
 
 _ASK: Final = """
 from shellsession import InvalidRequest, Snapshot, connect
@@ -58,3 +58,34 @@ def test_rules_of_an_agent_stay_whatever_is_restored(daemon: Daemon) -> None:
         confined.close()
     with pytest.raises(InvalidRequest, match="connect without it"):
         connect("a1", daemon.socket, False, snapshot=Snapshot())
+
+
+def test_fork_is_another_agent_with_the_same_state_and_rules(daemon: Daemon, tmp_path: Path) -> None:
+    policy = Policy(deny_commands=["rm"])
+    with connect("parent", daemon.socket, False, cwd=tmp_path, policy=policy, timeout=7) as parent:
+        parent.run("cd /usr; A=1; f() { echo $A; }")
+        with parent.fork("child") as child:
+            assert child.run("f; pwd").stdout == "1\n/usr\n"
+            with pytest.raises(PolicyRefused):
+                child.run("rm x")
+            child.run("A=2; cd /")
+            assert parent.run("f; pwd").stdout == "1\n/usr\n"
+            with pytest.raises(AlreadyOpen, match="use another name"):
+                parent.fork("child")
+            child.close()
+        with parent.fork("child") as again:  # nothing is known of it any more
+            assert again.run("f").stdout == "1\n"
+            again.close()
+        parent.close()
+
+
+def test_fork_that_cannot_start_leaves_nothing_known_of_its_agent(daemon: Daemon, tmp_path: Path) -> None:
+    startup = [f"echo x >>{tmp_path}/count; [ $(wc -l <{tmp_path}/count) != 2 ]"]
+    with connect("parent", daemon.socket, False, cwd=tmp_path, startup=startup) as parent:
+        parent.run("A=1")
+        with pytest.raises(StartupFailed):
+            parent.fork("child")
+        with parent.fork("child") as child:
+            assert child.run("echo $A").stdout == "1\n"
+            child.close()
+        parent.close()

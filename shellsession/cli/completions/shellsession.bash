@@ -14,7 +14,7 @@ _shellsession() {
     kept=${word%"${word##*[$COMP_WORDBREAKS]}"} option=
     if [[ $word == --*=* ]]; then before=${word%%=*} option=${word%%=*}= word=${word#*=}; fi
     case "$verb $before" in
-    "$verb ${words[0]}") choices='run ls send wait interrupt jobs output restart snapshot restore kill attach forget log history status doctor serve bridge stop mcp agent completion' ;;
+    "$verb ${words[0]}") choices='run ls send wait interrupt jobs output restart snapshot restore fork kill attach forget log history status doctor serve bridge stop mcp agent completion' ;;
     'run -s' | 'run --session') choices='AGENTS' ;;
     'run --timeout' | 'run --patience' | 'run --idle-timeout' | 'run --idle-ttl' | 'run -C' | 'run --env' | 'run --socket' | 'run --via' | 'run --cwd' | 'run --startup' | 'run --write' | 'run --hide' | 'run --memory' | 'run --cpu' | 'run --pass-env' | 'run --deny' | 'run --allow' | 'run --redirect' | 'run --max-chars') choices='' ;;
     'run --on-timeout') choices='interrupt kill yield' ;;
@@ -38,6 +38,8 @@ _shellsession() {
     'snapshot '*) if [[ $word == -* ]]; then choices='-h --help --exclude --socket --via'; else choices='AGENTS'; fi ;;
     'restore --socket' | 'restore --via') choices='' ;;
     'restore '*) if [[ $word == -* ]]; then choices='-h --help --socket --via'; else choices='AGENTS'; fi ;;
+    'fork --socket' | 'fork --via') choices='' ;;
+    'fork '*) if [[ $word == -* ]]; then choices='-h --help --socket --via'; else choices='AGENTS'; fi ;;
     'kill --socket' | 'kill --via') choices='' ;;
     'kill '*) if [[ $word == -* ]]; then choices='-h --help --all --socket --via'; else choices='AGENTS'; fi ;;
     'attach --others') choices='wait refuse' ;;

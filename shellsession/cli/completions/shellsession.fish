@@ -45,7 +45,7 @@ function _shtab_shellsession_using
   test "$_shtab_shellsession_cmdpath" = "$argv"
 end
 
-set -g _shtab_shellsession_commands run ls send wait interrupt jobs output restart snapshot restore kill attach forget log history status doctor serve bridge stop mcp agent completion
+set -g _shtab_shellsession_commands run ls send wait interrupt jobs output restart snapshot restore fork kill attach forget log history status doctor serve bridge stop mcp agent completion
 set -g _shtab_shellsession_opts_with_value --allow --audit --bytes --cpu --cwd --deny --env --exclude --grep --hide --idle-timeout --idle-ttl --keys --lease --lines --log-file --log-level --max-chars --max-sessions --memory --model --on-timeout --others --pass-env --patience --redirect --session --since --socket --startup --stream --tail --timeout --until --via --write -C -n -s
 
 complete -c shellsession -e
@@ -160,6 +160,11 @@ complete -c shellsession -n '_shtab_shellsession_using restore' -s h -l help -d 
 complete -c shellsession -n '_shtab_shellsession_using restore' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
 complete -c shellsession -n '_shtab_shellsession_using restore' -l via -x -d 'a program that leads to the daemon elsewhere, such as '"'"'ssh box'"'"''
 complete -c shellsession -n '_shtab_shellsession_using restore; and test $_shtab_shellsession_npos -eq 0' -ka "(shellsession ls --names 2>/dev/null)" -d 'whose session'
+complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a fork -d 'copy an agent'"'"'s shell to another agent'
+complete -c shellsession -n '_shtab_shellsession_using fork' -s h -l help -d 'show this help message and exit'
+complete -c shellsession -n '_shtab_shellsession_using fork' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
+complete -c shellsession -n '_shtab_shellsession_using fork' -l via -x -d 'a program that leads to the daemon elsewhere, such as '"'"'ssh box'"'"''
+complete -c shellsession -n '_shtab_shellsession_using fork; and test $_shtab_shellsession_npos -eq 0' -ka "(shellsession ls --names 2>/dev/null)" -d 'whose session'
 complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a kill -d 'close sessions, and end everything that runs in them'
 complete -c shellsession -n '_shtab_shellsession_using kill' -s h -l help -d 'show this help message and exit'
 complete -c shellsession -n '_shtab_shellsession_using kill' -l all -d 'the sessions of all agents'

@@ -10,6 +10,7 @@ _shtab_shellsession_commands() {
     completion:'print a script for completion in bash, zsh or fish'
     doctor:'check this machine, and say how to fix what is missing'
     forget:'delete what is recorded about agents without a session'
+    fork:'copy an agent'"'"'s shell to another agent'
     history:'list the commands of one agent'
     interrupt:'end the running command, keep the session'
     jobs:'list what earlier commands left running'
@@ -93,6 +94,17 @@ _shtab_shellsession_forget_options=(
 
 # guard to ensure default positional specs are added only once per session
 _shtab_shellsession_forget_defaults_added=0
+
+_shtab_shellsession_fork_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--socket[the daemon\'s socket]:PATH:_files"
+  "--via[a program that leads to the daemon elsewhere, such as \'ssh box\']:WORDS:"
+  ":whose session:_shellsession_agents"
+  ":the agent that gets the copy:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_shellsession_fork_defaults_added=0
 
 _shtab_shellsession_history_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
@@ -399,6 +411,7 @@ _shtab_shellsession() {
         completion) _arguments -C -s -S $_shtab_shellsession_completion_options ;;
         doctor) _arguments -C -s -S $_shtab_shellsession_doctor_options ;;
         forget) _arguments -C -s -S $_shtab_shellsession_forget_options ;;
+        fork) _arguments -C -s -S $_shtab_shellsession_fork_options ;;
         history) _arguments -C -s -S $_shtab_shellsession_history_options ;;
         interrupt) _arguments -C -s -S $_shtab_shellsession_interrupt_options ;;
         jobs) _arguments -C -s -S $_shtab_shellsession_jobs_options ;;

@@ -175,4 +175,5 @@ class AsyncRemoteSession(Remote, LoopSession[PreparedRun]):
     restart = awaited(RemoteSession.restart)
     snapshot = awaited(RemoteSession.snapshot)
     restore = awaited(RemoteSession.restore)
+    fork = awaited(RemoteSession.fork)
     close = awaited(RemoteSession.close)

@@ -640,6 +640,12 @@ class Remote(AnySession[PreparedRun]):
         reply = await self._ask(self.message("snapshot", to_part(wanted)))
         return Snapshot.from_bytes(only_part(reply.parts))
 
+    async def _fork(self, agent: str) -> Self:
+        reply = await self._ask(self.message("fork", to=agent))
+        child = self.like(self, agent)
+        child._restored = Restored(tuple(Difference(*map(str, one)) for one in from_part(reply.parts)))
+        return child
+
     async def _restore(self, snapshot: Snapshot) -> Restored:
         if not isinstance(snapshot, Snapshot):
             raise InvalidRequest(f"snapshot must be a Snapshot, not {type(snapshot).__name__}")

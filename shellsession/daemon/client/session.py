@@ -146,6 +146,13 @@ class RemoteSession(Remote, ThreadSession[PreparedRun]):
         """As ``Session.restore``. Ends what other clients run here."""
         return self._backend.give(self._restore(snapshot))
 
+    def fork(self, agent: str) -> Self:
+        """Return a session of another agent, with the state, the options and the rules of this one.
+
+        Raises AlreadyOpen if that agent is known already; else see ``Session.fork``.
+        """
+        return self._backend.give(self._fork(agent))
+
     def close(self) -> None:
         """End the agent's session, and everything it started, for every client. A second call does nothing."""
         return self._backend.give(self._close())

@@ -285,6 +285,13 @@ class TakeSnapshot(OfAgent):
     verb: Literal["snapshot"]
 
 
+class Fork(OfAgent):
+    """Open a session for the agent ``to``, with the state and the options of this one."""
+
+    verb: Literal["fork"]
+    to: Agent
+
+
 class Restore(OfAgent):
     """``Session.restore``. Its part is the snapshot. The reply's part lists what was not restored."""
 

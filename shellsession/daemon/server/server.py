@@ -54,7 +54,9 @@ _LAST_STATES: Final = 2.0
 # Seconds that a client may take to come back on another connection.
 _GRACE: Final = 2.0
 _NOT_RUN: Final = "the daemon is ending, and this request was still queued: it was not run"
-_NOT_AT_THE_END: Final = (requests.Open, requests.Start, requests.Run, requests.Restart, requests.Restore)
+_NOT_AT_THE_END: Final = (
+    *(requests.Open, requests.Start, requests.Run, requests.Restart, requests.Restore, requests.Fork),
+)
 _NOT_WITHOUT_LEASE: Final = (*_NOT_AT_THE_END, requests.Send, requests.Type, requests.WriteFile, requests.Renew)
 
 

@@ -160,17 +160,41 @@ class Sessions:
         session.engine.inherit(*self._released.pop(request.agent, ([], 0)))
         secrets = () if rules.policy is None else rules.policy.secrets
         known = Secrets({**request.env, **(request.extra_env or {})}, named=secrets, redact=rules.redact)
-        audience = self._audiences.pop(request.agent, None) or Audience(request.agent)
-        self._opened += 1
-        shared = SharedSession(request.agent, self._opened, session, known, self._journal, self._store, audience)
-        shared.rules = before.rules
+        shared = self._add(request.agent, session, known, before.rules)
         if before.cwd:
             was = "" if before.cwd == request.cwd else f", and the last one was in {before.cwd}"
             shared.comes_back = self._bring_back(shared, request.cwd)
             shared.lost = f"{_loss(before, not shared.comes_back)}; it starts in {request.cwd}{was}"
             shared.is_elsewhere = bool(was) and not request.cwd_named
-        self._shared[request.agent] = shared
         return True
+
+    def _add(self, agent: str, session: AsyncSession, secrets: Secrets, rules: str) -> SharedSession:
+        """Share a new session of the agent. ``rules``: of the agent, for its record."""
+        audience = self._audiences.pop(agent, None) or Audience(agent)
+        self._opened += 1
+        shared = SharedSession(agent, self._opened, session, secrets, self._journal, self._store, audience)
+        shared.rules = rules
+        self._shared[agent] = shared
+        return shared
+
+    def fork(self, parent: SharedSession, agent: str, snapshot: Snapshot) -> SharedSession:
+        """Open a session for an agent of whom nothing is known, with the state, the options and the rules of another.
+
+        Raises AlreadyOpen and TooManySessions.
+        """
+        known = self.find(agent) or self._store.get(agent)
+        if known or self._agents.registry.rules(agent) != Rules():
+            raise AlreadyOpen(
+                f"agent {agent!r} cannot be the fork of {parent.agent!r}: it has a session, or a record;"
+                f" `shellsession kill {agent}` forgets it, or use another name"
+            )
+        options = parent.engine.options.__replace__(snapshot=snapshot)
+        session = self._agents.take(agent, options.rules, lambda _: AsyncSession.of(options))
+        session.engine.start_with(parent.engine.environment())
+        session.idle_ttl = parent.session.idle_ttl
+        if parent.rules:
+            self._store.put(agent, StoredAgent(rules=parent.rules))
+        return self._add(agent, session, parent.secrets, parent.rules)
 
     def _bring_back(self, shared: SharedSession, cwd: str) -> str:
         """Let a new session start with the state of the last one, if that was kept. Returns what to say; or ""."""
@@ -311,7 +335,7 @@ class SharedSession:
         self.engine = session.engine  # the whole daemon takes it from here
         self.fanout = Fanout(self.engine, audience)
         self.engine.taps.append(self.fanout)
-        self._secrets, self._journal, self._store = secrets, journal, store
+        self.secrets, self._journal, self._store = secrets, journal, store
         self._command_of_person: bytes | None = None  # the last command, if a person typed it
         self._unfinished: Unfinished | None = None
         self._attending: list[asyncio.Future[Result]] = []  # one for each verb in the session, the oldest first
@@ -476,7 +500,7 @@ class SharedSession:
         if has_left and last.is_due and last.loss is None:
             self._unread = last.result
         self._journal.begin(
-            self.agent, Begun(command, self._secrets, time.time(), client, self._running_id, self._note_running)
+            self.agent, Begun(command, self.secrets, time.time(), client, self._running_id, self._note_running)
         )
         return self.deliveries.begin(request)
 
@@ -569,7 +593,7 @@ class SharedSession:
         if self.engine.options.recover and self._keeping is None:
             self._keeping = asyncio.create_task(self._keep_soon())
         client = self._journal.end(self.agent)
-        self._journal.note(self.agent, command, self._secrets, without_output(result), client)
+        self._journal.note(self.agent, command, self.secrets, without_output(result), client)
 
     async def _keep_soon(self) -> None:
         await asyncio.sleep(_KEEP_AFTER)
@@ -588,7 +612,7 @@ class SharedSession:
 
     def log_refusal(self, command: bytes, error: PolicyRefused, client: int) -> None:
         """Note in the audit log that the session's policy has refused a command."""
-        self._journal.note(self.agent, command, self._secrets, str(error), client)
+        self._journal.note(self.agent, command, self.secrets, str(error), client)
 
     def unread(self, command: str) -> bytes:
         """The input that was typed for that command, and that it had not read when it ended."""

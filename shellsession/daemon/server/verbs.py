@@ -78,7 +78,10 @@ async def serve(sessions: Sessions, incoming: Incoming) -> Answer:
                 sessions.begin_to_close(shared)
             if type(request) not in _DESPITE_HOLD:
                 await shared.hold.enter(request, incoming.listener)
-            answer = await _OF_AGENT[type(request)](shared, incoming) or Answer({"value": None})
+            if isinstance(request, requests.Fork):
+                answer = await _fork(sessions, shared, request)
+            else:
+                answer = await _OF_AGENT[type(request)](shared, incoming) or Answer({"value": None})
         finally:
             shared.users -= 1
     except ShellUnavailable as error:
@@ -299,6 +302,22 @@ async def _snapshot(shared: SharedSession, incoming: Incoming) -> Answer:
     return Answer({"value": None}, (snapshot.to_bytes(),))
 
 
+async def _fork(sessions: Sessions, shared: SharedSession, request: requests.Fork) -> Answer:
+    with shared.attending():
+        snapshot = await shared.session.snapshot()
+    child = sessions.fork(shared, request.to, snapshot)
+    try:
+        await child.session.open()
+    except BaseException:
+        sessions.begin_to_close(child)
+        await child.session.close()
+        sessions.dismiss(child)
+        raise
+    child.opened = True
+    report = child.session.restored
+    return Answer({"value": None}, (to_part([list(one) for one in report.not_restored]),))
+
+
 async def _restart_with(shared: SharedSession, verb: Callable[[], Awaitable[T]]) -> T:
     with shared.attending():
         before, ran = shared.engine.shell, shared.engine.current is not None
@@ -438,7 +457,7 @@ _OF_AGENT: dict[type, Callable[[SharedSession, Incoming], Awaitable[Answer | Non
 }
 _NOT_FROM_INSIDE = {requests.Run, requests.Wait, requests.Send, requests.Glimpse, requests.Watch, requests.Hold}
 # An agent must not read the state of another one, or replace it.
-_NOT_FROM_ANY_SESSION = {requests.TakeSnapshot, requests.Restore}
+_NOT_FROM_ANY_SESSION = {requests.TakeSnapshot, requests.Restore, requests.Fork}
 # A hold keeps out the commands and the input of others, but not requests that only look, or that end something.
 _DESPITE_HOLD = {*_WITHOUT_COMMAND, requests.Wait, requests.Poll, requests.Interrupt, requests.Restart, requests.Close}
 
