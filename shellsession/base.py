@@ -21,6 +21,7 @@ from .engine.io.waiter import Waiter
 from .engine.kernel.signals import signals_deferred
 from .engine.verbs.call import Call, SessionJob
 from .engine.verbs.engine import Engine
+from .engine.verbs.recovery import Recovering
 from .engine.verbs.state import check_snapshot, seek
 from .errors import FORKED, InvalidRequest, SessionClosed
 from .models import TTY, Limits, OnTimeout, Request, State, Terminal, check_flag, command_bytes
@@ -114,26 +115,24 @@ class Base(AnySession[Request]):
 
     def _begin(self, options: Options) -> None:
         place, program = options.cwd, options.bash
-        limits = resolve_spill(options.limits, options.sandbox)
         if place is not None and not os.path.isdir(place):
             raise InvalidRequest(f"cwd {place!r} is not a directory: make it, or name another")
         options = options.__replace__(
-            cwd=absolute(place) if place else None,
+            cwd=place and absolute(place),
             bash=absolute(program) if "/" in program else program,
-            limits=limits,
+            limits=resolve_spill(options.limits, options.sandbox),
         )
         self._defaults = options.defaults()
         self._gentle = "kill" if options.on_timeout == "kill" else "interrupt"
         if options.snapshot is not None:
             check_snapshot(options.snapshot, options)
-        self.engine = _recovering(options) if options.recover else Engine(options)
+        self.engine = Recovering(options) if options.recover else Engine(options)
         self._owner = os.getpid()
         self._waiters: list[Waiter | LoopWaiter] = []
         weakref.finalize(self, _end, self.engine, self._owner)
         # Weakly, as for the finalizer: the engine must not keep the session alive.
         ask = weakref.WeakMethod(self._learn_exit_code)
-        engine = self.engine
-        engine.adapt(exit_code_of=lambda job: None if (method := ask()) is None else method(job))
+        self.engine.adapt(exit_code_of=lambda job: None if (method := ask()) is None else method(job))
         self._asking = threading.Lock()  # held while bash is asked for an exit status
         self._prepare()
 
@@ -339,12 +338,6 @@ def _end(engine: Engine, owner: int) -> None:
     finally:
         if engine.shell is not None:  # in a host with threads, an exception may interrupt it all the same
             drive(engine.close(in_order=False))
-
-
-def _recovering(options: Options) -> Engine:
-    from .engine.verbs.recovery import Recovering  # rarely needed
-
-    return Recovering(options)
 
 
 def check_count(count: object) -> None:

@@ -82,12 +82,10 @@ def _sandbox_fields(sandbox: Sandbox) -> dict[str, object]:
 
 NO_SNAPSHOTS: Final = "snapshot= is for a session of this process: connect without it, then call restore()"
 # The options of a session that a request has as they are named.
-_AS_THEY_ARE: Final = frozenset(
-    (
-        *("agent_env", "timeout", "on_timeout", "tty", "idle_timeout", "stdin", "merge_stderr", "check_startup"),
-        *("size", "recover"),
-    )
-)
+_AS_THEY_ARE: Final = {
+    *("agent_env", "timeout", "on_timeout", "tty", "idle_timeout", "stdin", "merge_stderr", "check_startup"),
+    *("size", "recover"),
+}
 
 
 def opening(options: SessionOptions, inherited: dict[str, Any] | None = None) -> dict[str, Any]:

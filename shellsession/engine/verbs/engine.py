@@ -48,7 +48,7 @@ from ..io.streams import FULL_PAUSE
 from ..io.threads import Steps, T, Wait, shielded
 from ..kernel import proc
 from ..kernel.signals import signals_deferred
-from . import collect, ending, scope, shell_end, submit
+from . import collect, ending, scope, shell_end, state, submit
 from .call import LOOK_TERMINAL, Call, SessionJob, Typed
 from .collect import DEAD, IDLE, INPUT, INTERRUPT, MARK, OUTPUT, OVERFLOW, TIMED_OUT
 from .core import Core
@@ -201,8 +201,6 @@ class Engine(Core):
                 yield from self._run_startup(text)
             self.learn(status=0)
             if (snapshot := snapshot or self.options.snapshot) is not None:
-                from . import state  # rarely needed
-
                 self.restored = yield from state.restore(self, snapshot)
             shell.become_ready()
             self._start_logged = True
@@ -282,20 +280,17 @@ class Engine(Core):
 
     def _list_state(self) -> Steps[Listing | None]:
         """Return the state before a command; None if the shell has ended, which the command reports."""
-        from . import state  # rarely needed
-
-        return (yield from state.listing(self, anew=False)) if self._is_idle(self.live()) else None
+        return (yield from state.listing(self, anew=False)) if self._is_idle() else None
 
     def _with_changes(self, result: Result, before: Listing) -> Steps[Result]:
         """Return the result with what has changed, if that can be told."""
-        from . import state  # rarely needed
-
         with suppress(SnapshotUnavailable):
-            if self._is_idle(self.live()) and not result.still_running:
+            if self._is_idle() and not result.still_running:
                 return result.__replace__(changes=changes(before, (yield from state.listing(self))))
         return result
 
-    def _is_idle(self, shell: Shell) -> bool:
+    def _is_idle(self) -> bool:
+        shell = self.live()
         return not (shell.busy or self.known.scope or shell.phase != READY or shell.dead)
 
     def follow(self, request: Request) -> Steps[Call]:
@@ -579,10 +574,8 @@ class Engine(Core):
 
     def snapshot(self, exclude: Sequence[str], is_secret: Callable[[str], bool] | None) -> Steps[Snapshot]:
         """Return a snapshot of bash; see ``Session.snapshot``."""
-        from . import state  # rarely needed
-
         yield from self._ready()
-        if not self._is_idle(self.live()):
+        if not self._is_idle():
             raise ShellUnavailable("the shell has ended meanwhile: the next command reports how")
         return (yield from shielded(state.take(self, exclude, is_secret)))
 
