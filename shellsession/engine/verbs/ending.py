@@ -41,21 +41,21 @@ OVERFLOWED: Final = "the output went over the limit"
 _REFUSES: Final = "the shell cannot run another command (extdebug, and a DEBUG trap that may refuse it)"
 
 
-def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
+def finish(core: Core, shell: Shell, call: Call) -> Steps[Result]:
     """Make the result of a command after the mark, with the rest of its output.
 
-    ``engine.known.had_children`` says whether bash has children now.
+    ``core.known.had_children`` says whether bash has children now.
     """
     mark = call.finder.mark
     assert mark is not None
     flags = mark.flags
-    engine.withdraw_last()
+    core.withdraw_last()
     if mark.thrown:
         yield from collect.ask(shell, _FORGET)
-    known = engine.know(engine.known.after(call.request.command, mark))
+    known = core.know(core.known.after(call.request.command, mark))
     # Before the streams are drained: then all that the processes wrote before they ended is there.
     if known.had_children and not (yield from _has_children_at_prompt(shell, call)):
-        engine.learn(had_children=False)
+        core.learn(had_children=False)
     held = collect.drain(shell, call)
     echoes = known.echoes
     said = call.finder.noise_before_mark if call.finder.has_noise else b""
@@ -63,32 +63,32 @@ def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
         said = b""
     noise = call.own_output.total > 0 or said != b""
     if known.debugging and (call.typed.grouped or call.ending) and not echoes and not call.retyped:
-        engine.learn(prompt_speaks=(yield from _prompt_speaks(known.spelling, shell)))
+        core.learn(prompt_speaks=(yield from _prompt_speaks(known.spelling, shell)))
     elif call.ending is None or echoes:  # otherwise the noise is about the interrupt and our own questions
-        engine.learn(prompt_speaks=echoes or noise)
+        core.learn(prompt_speaks=echoes or noise)
     reason = call.reason
-    if engine.known.scope:
-        left = yield from scope.leave(engine, shell)
+    if core.known.scope:
+        left = yield from scope.leave(core, shell)
         if left.fault:
             reason = sentences(reason, f"cwd=, env= or `set -e` could not be undone: {left.fault}")
         if left.mark is None:
-            return (yield from retire(engine, call, mark, reason))
+            return (yield from retire(core, call, mark, reason))
         mark = mark._replace(cwd=left.mark.cwd, flags=left.mark.flags)
-        engine.learn(flags=mark.flags)
+        core.learn(flags=mark.flags)
     shell.settle()  # only now: if a callback raises, no output may be left for the next command
     if call.terminal:
-        engine.note_unread_input(shell.keyboard.reset())
+        core.note_unread_input(shell.keyboard.reset())
     shell.files.clear()
-    has_children = engine.known.had_children
-    background = leave_jobs(engine, shell, call, held) if has_children or held else ()
-    engine.learn(left={**call.older, **dict.fromkeys(background, proc.time_now())} if has_children else {})
+    has_children = core.known.had_children
+    background = leave_jobs(core, shell, call, held) if has_children or held else ()
+    core.learn(left={**call.older, **dict.fromkeys(background, proc.time_now())} if has_children else {})
     if b"E" in flags and b"T" in flags and (yield from _is_refused(shell)):
-        return (yield from retire(engine, call, mark, _REFUSES))
+        return (yield from retire(core, call, mark, _REFUSES))
     if unusable := _why_unusable(shell, call, flags):
-        return (yield from retire(engine, call, mark, unusable))
+        return (yield from retire(core, call, mark, unusable))
     if mark.status and not reason:
-        sourced = call.typed.sources and engine.known.errexit
-        reason = memory_kill(engine, shell, mark.status) or (ERREXIT if sourced else "")
+        sourced = call.typed.sources and core.known.errexit
+        reason = memory_kill(core, shell, mark.status) or (ERREXIT if sourced else "")
     outcome: Outcome = call.ending or "exited"
     if call.ending is None and call.overflowed:  # it ended before we could end it
         outcome, reason = "overflow", OVERFLOWED
@@ -158,34 +158,34 @@ def _is_refused(shell: Shell) -> Steps[bool]:
     return said is not None and (not options or (b"trap -- " in said and b"extdebug" in options[-1].split(b":")))
 
 
-def interrupt(engine: Core, call: Call) -> Steps[Result]:
+def interrupt(core: Core, call: Call) -> Steps[Result]:
     """End the command and everything it started, and make its result. Keep the shell if possible."""
-    shell = engine.live()
+    shell = core.live()
     # After the mark only process substitutions are left, and no shell needs an interrupt.
     what = MARK if call.finder.mark is not None else (yield from Escalation(shell, call).run())
     if what == MARK:
-        return (yield from _settle(engine, call))
+        return (yield from _settle(core, call))
     if what == DEAD:
-        return (yield from shell_died(engine, call))
+        return (yield from shell_died(core, call))
     for number, patience in _LAST:
         shell.signal(number)
         call.note_killed([], number)
         what = yield from collect.pump(shell, call, time.monotonic() + patience)
         if what == MARK:
-            return (yield from _settle(engine, call))
+            return (yield from _settle(core, call))
         if what == DEAD:
             break
     call.note_killed([shell.pid])
     lost = "the shell could not be brought back from it and was killed"
-    return (yield from shell_died(engine, call, sentences(call.reason, lost)))
+    return (yield from shell_died(core, call, sentences(call.reason, lost)))
 
 
-def _settle(engine: Core, call: Call) -> Steps[Result]:
+def _settle(core: Core, call: Call) -> Steps[Result]:
     """Make the result of an interrupted command whose shell lives.
 
     First kill what is left of the command. Then wait until bash answers, so that no signal of ours is still pending.
     """
-    shell = engine.live()
+    shell = core.live()
     for _ in range(ROUNDS):
         if not (victims := shell.family.living(call.older)):
             break
@@ -195,48 +195,48 @@ def _settle(engine: Core, call: Call) -> Steps[Result]:
         shell.signal(signal.SIGCHLD)
     for patience in _ASKS:
         if (yield from collect.ask(shell, b"", patience)) is not None:
-            engine.learn(had_children=shell.family.has_children())
-            return (yield from finish(engine, shell, call))
-    return (yield from kill_shell(engine, call))
+            core.learn(had_children=shell.family.has_children())
+            return (yield from finish(core, shell, call))
+    return (yield from kill_shell(core, call))
 
 
-def leave_jobs(engine: Core, shell: Shell, call: Call, held: list[tuple[StreamName, Stream]]) -> tuple[int, ...]:
+def leave_jobs(core: Core, shell: Shell, call: Call, held: list[tuple[StreamName, Stream]]) -> tuple[int, ...]:
     """Make a job of what still runs: new children of bash, or processes that hold the streams. Returns their pids."""
-    pids = shell.family.newer_children(call.older) if engine.known.had_children else []
+    pids = shell.family.newer_children(call.older) if core.known.had_children else []
     if pids or held:
-        _make_job(engine, shell, call, pids, held)
+        _make_job(core, shell, call, pids, held)
     if b"disown" in call.request.command:
-        for job in engine.jobs:
+        for job in core.jobs:
             job.bash_pid = 0  # from now on, bash reports 0 for it, however it ends
-    if engine.known.had_children and engine.terminal_job is None:
-        _lend_terminal(engine, shell, call)
+    if core.known.had_children and core.terminal_job is None:
+        _lend_terminal(core, shell, call)
     return tuple(pids)
 
 
-def _lend_terminal(engine: Core, shell: Shell, call: Call) -> None:
+def _lend_terminal(core: Core, shell: Shell, call: Call) -> None:
     """Give the terminal's output to the latest job that lives, and to no result.
 
     While a job lives, what is printed to /dev/tty may come from it.
     """
-    for job in reversed(engine.jobs):
+    for job in reversed(core.jobs):
         if job.alive():
-            engine.host.forget_fd(shell.terminal.fd)
-            job.borrow("terminal", shell.terminal, call.fresh_capture(), engine.host.reader)
-            engine.lend_terminal(job)
+            core.host.forget_fd(shell.terminal.fd)
+            job.borrow("terminal", shell.terminal, call.fresh_capture(), core.host.reader)
+            core.lend_terminal(job)
             return
 
 
-def _make_job(engine: Core, shell: Shell, call: Call, pids: list[int], held: list[tuple[StreamName, Stream]]) -> None:
+def _make_job(core: Core, shell: Shell, call: Call, pids: list[int], held: list[tuple[StreamName, Stream]]) -> None:
     family, tags = shell.family, shell.family.tags
     tag = 0 if tags.is_shared else tags.latest
     text, before = call.request.command.decode("utf-8", "replace"), (call.stdout.peek(), call.stderr.peek())
-    job = engine.new_job(text, pids, tag, family, before)
+    job = core.new_job(text, pids, tag, family, before)
     tags.renew(family.descendants())
-    for one in engine.jobs:
+    for one in core.jobs:
         if one.tag == tags.latest:  # the tags have wrapped around, or the tag could not be renewed
             one.tag = 0
     with signals_deferred():  # a stream must belong to the shell or the job, or it is never closed
         for name, stream in held:
             if shell.streams.detach(stream):
-                engine.host.forget_fd(stream.fd)
-                job.adopt(name, stream, call.fresh_capture(), engine.host.reader)
+                core.host.forget_fd(stream.fd)
+                job.adopt(name, stream, call.fresh_capture(), core.host.reader)

@@ -89,11 +89,11 @@ def _result(call: Call, ending: Ending, final: bool, matched: bool = False) -> R
     )
 
 
-def answer(engine: Core, call: Call, came: Result | HandedBack) -> Result:
+def answer(core: Core, call: Call, came: Result | HandedBack) -> Result:
     """Deliver the final result, and return it. If the command still runs, return its output since the last result."""
     if isinstance(came, Result):
         return call.delivery.deliver()
-    cwd = proc.link(f"/proc/{engine.live().pid}/cwd")
+    cwd = proc.link(f"/proc/{core.live().pid}/cwd")
     return _result(call, Ending(came.outcome, None, cwd, came.reason), final=False, matched=came.matched)
 
 

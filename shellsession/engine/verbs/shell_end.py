@@ -39,20 +39,20 @@ _UNKNOWN: Final = "the shell's exit status is unknown: SIGCHLD is ignored here, 
 _NOTICE: Final = re.compile(rb"^\[\d+\] (\d{1,10})$", re.MULTILINE)
 
 
-def kill_shell(engine: Core, call: Call, reason: str = "") -> Steps[Result]:
+def kill_shell(core: Core, call: Call, reason: str = "") -> Steps[Result]:
     """Kill the command together with its shell, at once. ``reason``: goes before that of the call."""
-    shell = engine.live()
+    shell = core.live()
     call.note_killed([shell.pid], signal.SIGKILL)
     yield from _kill_all(shell, call)
-    return (yield from shell_died(engine, call, reason))
+    return (yield from shell_died(core, call, reason))
 
 
-def shell_died(engine: Core, call: Call, reason: str = "") -> Steps[Result]:
+def shell_died(core: Core, call: Call, reason: str = "") -> Steps[Result]:
     """Make the result of a command whose shell is dead. Kill everything that the shell started.
 
     ``reason``: goes before that of the call.
     """
-    shell = engine.live()
+    shell = core.live()
     for _ in range(ROUNDS):
         if shell.dead:
             break
@@ -64,23 +64,23 @@ def shell_died(engine: Core, call: Call, reason: str = "") -> Steps[Result]:
     collect.drain(shell, call)
     # A bash that lost its descriptors ends with 1. With another status the text ended it, and the mark is not bash's.
     mark = _final_mark(call) if status == 1 else None
-    if not engine.known.prompt_speaks and call.finder.mark is None:
+    if not core.known.prompt_speaks and call.finder.mark is None:
         take_own_output(call)
     call.note_killed(_hung_up(shell, call))
-    reason = reason or engine.kill_reason or memory_kill(engine, shell, status)
-    reason = reason or _how_it_ended(engine, call, status, mark)
+    reason = reason or core.kill_reason or memory_kill(core, shell, status)
+    reason = reason or _how_it_ended(core, call, status, mark)
     number = -status if status is not None and status < 0 else None
     code, number = status if number is None else 128 + number, number if call.ending is None else None
     if mark is not None and mark.status:  # 0 would hide that the text may have been cut short
         code = mark.status
     ending = Ending(call.ending or "shell_exited", code, shell.first_cwd, reason, number, state_kept=False)
-    return _conclude_lost(engine, shell, call, ending)
+    return _conclude_lost(core, shell, call, ending)
 
 
-def _conclude_lost(engine: Core, shell: Shell, call: Call, ending: Ending) -> Result:
+def _conclude_lost(core: Core, shell: Shell, call: Call, ending: Ending) -> Result:
     """Conclude a command that cost its shell, which is dead."""
     said = conclude(call, ending)
-    discard(engine, shell, call.delivery)
+    discard(core, shell, call.delivery)
     return said
 
 
@@ -123,12 +123,12 @@ def _hung_up(shell: Shell, call: Call) -> list[int]:
     return [pid for pid in known if not proc.alive(pid)]
 
 
-def memory_kill(engine: Core, shell: Shell, status: int | None) -> str:
+def memory_kill(core: Core, shell: Shell, status: int | None) -> str:
     """Return in words that the memory limit of the sandbox has cost a process; "" if it has not.
 
     If the status does not show a SIGKILL, it may have been any process of the session, also a job.
     """
-    sandbox = engine.options.sandbox
+    sandbox = core.options.sandbox
     if sandbox is None or sandbox.memory_bytes is None or not shell.lost_to_memory():
         return ""
     killed = "killed" if status in (-signal.SIGKILL, 128 + signal.SIGKILL) else "a process of the session was killed"
@@ -139,7 +139,7 @@ def memory_kill(engine: Core, shell: Shell, status: int | None) -> str:
 _ERRORS: Final = (1, 127)
 
 
-def _how_it_ended(engine: Core, call: Call, status: int | None, mark: Mark | None) -> str:
+def _how_it_ended(core: Core, call: Call, status: int | None, mark: Mark | None) -> str:
     """Return in words how the command ended its shell, with a hint if a known cause fits."""
     text = call.request.command
     if mark is not None:
@@ -154,41 +154,41 @@ def _how_it_ended(engine: Core, call: Call, status: int | None, mark: Mark | Non
     if call.typed.sources:  # where a command fails, only the text ends (see ``scope.guard_errexit``)
         if status in _ERRORS and b"exit" not in text:
             hint = "; with `set -e`, an unset variable, or another error in bash itself, does that"
-    elif status and (engine.known.errexit or sets_errexit(text)):
+    elif status and (core.known.errexit or sets_errexit(text)):
         hint = "; `set -e` does that when a command fails"
     elif status == 1 and closes_descriptors(text):
         hint = "; closing the descriptors from 10 to 12 does that"
     return f"the command ended the session's bash, with exit status {status}{hint}"
 
 
-def retire(engine: Core, call: Call, mark: Mark, reason: str) -> Steps[Result]:
+def retire(core: Core, call: Call, mark: Mark, reason: str) -> Steps[Result]:
     """Make the result of a command whose shell cannot run another one, and end that shell."""
-    shell = engine.live()
+    shell = core.live()
     cwd = shell.check_cwd(mark.cwd)
     call.note_killed([shell.pid])
-    yield from _end(engine, call)
+    yield from _end(core, call)
     call.note_killed(_hung_up(shell, call))
-    return _conclude_lost(engine, shell, call, Ending("shell_exited", mark.status, cwd, reason, state_kept=False))
+    return _conclude_lost(core, shell, call, Ending("shell_exited", mark.status, cwd, reason, state_kept=False))
 
 
-def shut_down(engine: Core, why: str) -> Steps[None]:
+def shut_down(core: Core, why: str) -> Steps[None]:
     """End the session's shell. An idle shell first runs its EXIT trap, after its children were killed.
 
     A command that was handed back gets a result with all that it printed, and with ``why`` as its reason.
     """
-    shell, call = engine.shell, engine.handed_back
-    engine.withdraw_last()
-    engine.abandon_last()
+    shell, call = core.shell, core.handed_back
+    core.withdraw_last()
+    core.abandon_last()
     if shell is None:
         return
-    if (yield from _is_ended_elsewhere(engine, shell)):
+    if (yield from _is_ended_elsewhere(core, shell)):
         return
     shell.begin_to_close()
     if call is not None:
         call.mute()  # the callback may still be busy with the last piece
-        yield from (shell_died if shell.dead else kill_shell)(engine, call, why)
+        yield from (shell_died if shell.dead else kill_shell)(core, call, why)
         return
-    if engine.attended is None and not shell.dead:
+    if core.attended is None and not shell.dead:
         yield from _kill_below(shell)
         said = yield from collect.ask(shell, b"\\builtin trap -p EXIT >&2", _LAST_TRAP)
         if said is not None and b"trap -- " in said:
@@ -199,41 +199,41 @@ def shut_down(engine: Core, why: str) -> Steps[None]:
                 yield Wait(fds, min(until, time.monotonic() + 0.05))
                 if shell.read_own_stdout() == b"" or shell.control.receive() == b"":
                     yield Wait((), time.monotonic() + TICK)
-    yield from destroy(engine)
+    yield from destroy(core)
 
 
-def _is_ended_elsewhere(engine: Core, shell: Shell) -> Steps[bool]:
+def _is_ended_elsewhere(core: Core, shell: Shell) -> Steps[bool]:
     """Return whether another thread, which is in a verb or opens the shell, ends this shell.
 
     This happens when the interpreter ends.
     """
-    if engine.attended is not None:
-        engine.kill_running("the program ended meanwhile")
+    if core.attended is not None:
+        core.kill_running("the program ended meanwhile")
     elif shell.phase in (READY, ABANDONED):
         return False
     for _ in range(ROUNDS):
-        if engine.shell is not shell:
+        if core.shell is not shell:
             return True
         yield Wait((), time.monotonic() + TICK)
     return False
 
 
-def destroy(engine: Core) -> Steps[None]:
+def destroy(core: Core) -> Steps[None]:
     """Kill the shell and everything below it, and give back what it held."""
-    shell = yield from _end(engine)
-    discard(engine, shell)
+    shell = yield from _end(core)
+    discard(core, shell)
 
 
-def _end(engine: Core, call: Call | None = None) -> Steps[Shell]:
-    shell = engine.live()
-    engine.withdraw_last()
+def _end(core: Core, call: Call | None = None) -> Steps[Shell]:
+    shell = core.live()
+    core.withdraw_last()
     if not shell.dead:
         yield from _kill_all(shell, call)
     yield from _kill_strays(shell, call)
     return shell
 
 
-def or_abandon(engine: Core, steps: Steps[T]) -> Steps[T]:
+def or_abandon(core: Core, steps: Steps[T]) -> Steps[T]:
     """Run steps that end something. If an exception (a second Ctrl-C) interrupts them, kill the whole shell.
 
     So no command is left half ended. A cancelled task waits for the end of the steps.
@@ -241,16 +241,16 @@ def or_abandon(engine: Core, steps: Steps[T]) -> Steps[T]:
     try:
         return (yield from shielded(steps))
     except BaseException:
-        abandon(engine)
+        abandon(core)
         raise
 
 
-def abandon(engine: Core) -> None:
+def abandon(core: Core) -> None:
     """Kill the shell and everything below it without waiting. The next command finds the shell dead."""
-    shell = engine.shell
-    engine.withdraw_last()
-    if engine.last is not None:
-        engine.last.release()
+    shell = core.shell
+    core.withdraw_last()
+    if core.last is not None:
+        core.last.release()
     if shell is not None:
         shell.abandon()
 
@@ -309,43 +309,43 @@ def _find_strays(shell: Shell) -> Steps[list[int]]:
     return found
 
 
-def discard(engine: Core, shell: Shell, cause: Delivery | None = None) -> None:
+def discard(core: Core, shell: Shell, cause: Delivery | None = None) -> None:
     """Give back what a dead shell held. ``cause``: the delivery of the command that cost the shell.
 
     The engine keeps the shell until everything is given back. A later close, or garbage collection, then finishes the
     work if it was interrupted.
     """
     if cause is not None:
-        engine.note_loss(cause)
-        _log_loss(engine, cause)
-    engine.stop_unattended()  # this may wait for a callback of the host; Ctrl-C works here
+        core.note_loss(cause)
+        _log_loss(core, cause)
+    core.stop_unattended()  # this may wait for a callback of the host; Ctrl-C works here
     try:
         with suppress(OSError):  # its terminal was hung up
-            engine.note_unread_input(shell.keyboard.reset())
-        _give_back(engine, shell)
+            core.note_unread_input(shell.keyboard.reset())
+        _give_back(core, shell)
     except BaseException:
         with suppress(Exception):  # a resource that cannot be given back must not prevent a new shell
-            _give_back(engine, shell)
-        engine.give_up_shell()
+            _give_back(core, shell)
+        core.give_up_shell()
         raise
-    engine.give_up_shell()
+    core.give_up_shell()
 
 
-def _log_loss(engine: Core, cause: Delivery) -> None:
+def _log_loss(core: Core, cause: Delivery) -> None:
     lost, log = cause.loss, logger(WARNING)
-    if log is not None and lost is not None and not (engine.closed or lost.reason.startswith((CLOSED, RESTARTED))):
-        log.warning("%sa command cost the session its shell: %s", engine.log_prefix, lost.reason)
+    if log is not None and lost is not None and not (core.closed or lost.reason.startswith((CLOSED, RESTARTED))):
+        log.warning("%sa command cost the session its shell: %s", core.log_prefix, lost.reason)
 
 
-def _give_back(engine: Core, shell: Shell) -> None:
+def _give_back(core: Core, shell: Shell) -> None:
     """Give back everything. A second call after an exception does what is left.
 
     Deferred signals do not prevent such an exception in a host with threads.
     """
-    engine.withdraw_last()
-    engine.lend_terminal(None)
+    core.withdraw_last()
+    core.lend_terminal(None)
     with signals_deferred(), ExitStack() as steps:  # runs each callback, even if another fails; the last one first
         steps.callback(shell.close)
-        steps.callback(engine.host.on_close)
-        for job in engine.jobs:
+        steps.callback(core.host.on_close)
+        for job in core.jobs:
             steps.callback(job.close)

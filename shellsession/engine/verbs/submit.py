@@ -56,26 +56,26 @@ _STARVED: Final = (
 )
 
 
-def start(engine: Core, shell: Shell, request: Request, sources: bool = False, ours: bool = False) -> Call:
+def start(core: Core, shell: Shell, request: Request, sources: bool = False, ours: bool = False) -> Call:
     """Type the command to bash, and return its call.
 
     ``sources``: bash is to source its text. ``ours``: see ``Core.begin``.
     """
     terminal = request.stdin is TTY
     older: Mapping[int, int] = {}
-    if engine.known.had_children and shell.family.has_children():
+    if core.known.had_children and shell.family.has_children():
         older = shell.family.present()
-    if older or engine.terminal_job is not None:
-        _settle_terminal(engine, shell, request)
-    if engine.known.prompt_speaks and engine.known.may_run_trap(request):
+    if older or core.terminal_job is not None:
+        _settle_terminal(core, shell, request)
+    if core.known.prompt_speaks and core.known.may_run_trap(request):
         shell.clear_own_output()
     if terminal and shell.is_background():
         shell.control.send(_TO_FOREGROUND)
     try:
         modes = shell.keyboard.cook(request.echo) if terminal else shell.terminal.modes
-        typed = _prepare(engine, shell, request, sources)
+        typed = _prepare(core, shell, request, sources)
         call = Call(request, typed, older, modes, spills_of(request.limits), shell.prompt)
-        engine.begin(call, ours)
+        core.begin(call, ours)
         _send(shell, typed)
     except BaseException:
         if terminal and not shell.busy:  # the command is not run, and a terminal without a command is in raw mode
@@ -84,16 +84,16 @@ def start(engine: Core, shell: Shell, request: Request, sources: bool = False, o
     return call
 
 
-def _settle_terminal(engine: Core, shell: Shell, request: Request) -> None:
+def _settle_terminal(core: Core, shell: Shell, request: Request) -> None:
     """Keep what background jobs print to the terminal out of this command's output.
 
     The job of an earlier command gets it. If there is no such job, it is dropped.
     """
-    job = engine.terminal_job
+    job = core.terminal_job
     if job is not None and (request.stdin is TTY or not job.alive()):
         job.give_back()
-        engine.lend_terminal(None)
-    if engine.terminal_job is None:
+        core.lend_terminal(None)
+    if core.terminal_job is None:
         shell.terminal.skip()
 
 
@@ -102,45 +102,45 @@ def _send(shell: Shell, typed: Typed) -> None:
     shell.control.send(typed.lines)
 
 
-def _prepare(engine: Core, shell: Shell, request: Request, sources: bool) -> Typed:
+def _prepare(core: Core, shell: Shell, request: Request, sources: bool) -> Typed:
     """Make the files and streams that bash opens for the command, and return how to type it."""
     terminal, nonce = request.stdin is TTY, fresh_nonce()
     for stream in shell.streams.misplaced():
-        engine.host.forget_fd(stream.fd)
+        core.host.forget_fd(stream.fd)
         shell.streams.detach(stream)
         stream.close()
     out = shell.terminal if terminal else shell.streams.get("tty" if request.tty else "out")
     err = None if request.merge_stderr else shell.streams.get("err")
     if out.is_terminal and not terminal:
         out.restore_modes()
-    made = frame(engine, shell, request, nonce, out, err)._replace(is_file=sources)
-    for argument, status in _arguments(engine, shell, request, sources):
+    made = frame(core, shell, request, nonce, out, err)._replace(is_file=sources)
+    for argument, status in _arguments(core, shell, request, sources):
         lines = made.lines(argument, status)
         if len(lines) <= READ_MAX:
             break
     streams: tuple[tuple[StreamName, Stream], ...] = (("stdout", out),)
     if err is not None:
         streams += (("stderr", err),)
-    if not terminal and engine.terminal_job is None:
+    if not terminal and core.terminal_job is None:
         streams += (("stdout", shell.terminal),)  # what is written to /dev/tty
     return Typed(lines, nonce, streams, made.grouped, len(lines) <= shell.control.read_size, sources)
 
 
-def frame(engine: Core, shell: Shell, request: Request, nonce: bytes, out: Stream, err: Stream | None) -> Frame:
+def frame(core: Core, shell: Shell, request: Request, nonce: bytes, out: Stream, err: Stream | None) -> Frame:
     """Return the frame for a command that prints to ``out`` and ``err``."""
     redirections = _redirections(shell, request, out)
     errors = b"2>" + (err.word if err else b"&1")
     # Bash gives background commands /dev/null as stdin. In a group that has its own stdin, it gives them that instead.
-    known = engine.known
+    known = core.known
     grouped = not known.traced and known.may_run_trap(request) and (request.stdin is None or request.isolated)
-    reserved = _reserved(engine, shell, request, grouped)
+    reserved = _reserved(core, shell, request, grouped)
     return Frame(
         *(nonce, redirections, errors, known.spelling, request.isolated, grouped, reserved),
-        *(engine.setter, shell.version, known.guard != NEVER),
+        *(core.setter, shell.version, known.guard != NEVER),
     )
 
 
-def _reserved(engine: Core, shell: Shell, request: Request, grouped: bool) -> Sequence[int]:
+def _reserved(core: Core, shell: Shell, request: Request, grouped: bool) -> Sequence[int]:
     """Return the numbers at which bash must keep none of its own descriptors.
 
     They include those that an earlier text named: one of its functions may use them.
@@ -148,15 +148,15 @@ def _reserved(engine: Core, shell: Shell, request: Request, grouped: bool) -> Se
     if request.isolated and grouped:
         return ()  # a subshell has closed what bash keeps, and no redirection in it makes bash keep more
     named = named_descriptors(request.command)
-    if not request.isolated and not named <= engine.known.named:
-        engine.learn(named=engine.known.named | named)
-    named |= engine.known.named
+    if not request.isolated and not named <= core.known.named:
+        core.learn(named=core.known.named | named)
+    named |= core.known.named
     return sorted(named - activity.descriptors(shell.pid)) if named else ()
 
 
-def _arguments(engine: Core, shell: Shell, request: Request, sources: bool) -> Iterator[tuple[bytes, int]]:
+def _arguments(core: Core, shell: Shell, request: Request, sources: bool) -> Iterator[tuple[bytes, int]]:
     """Yield arguments for the text, each with the status to set before it: the best first, the shortest last."""
-    text, known = request.command, engine.known
+    text, known = request.command, core.known
     status, spelling = known.status, known.spelling
     if b"\\" in text:
         text = _end_last_line(text)
@@ -195,29 +195,29 @@ def ran_beyond_doubt(call: Call) -> bool:
     return not (mark.skipped or mark.broken or mark.doubtful or call.stolen or call.finder.has_noise)
 
 
-def must_retype(engine: Core, call: Call) -> Steps[bool]:
+def must_retype(core: Core, call: Call) -> Steps[bool]:
     """If our own line failed and the text provably never ran, type it again in another way. Returns whether it was.
 
     Also returns True if the shell can run nothing any more: it is killed, and the caller waits for its end.
     """
-    mark, shell = call.finder.mark, engine.live()
+    mark, shell = call.finder.mark, core.live()
     assert mark is not None
     if lost := (yield from _why_lost(shell, call, mark)):
         kill_unusable(shell, call, lost, ran=lost == BROKEN)
         call.typed_as(call.typed._replace(nonce=call.nonce + b"x"))  # a mark that is still on its way must not count
         return True
     if mark.skipped:  # the name that runs the text is hidden by a function, or disabled
-        engine.learn(spelling=(engine.known.spelling + 1) % SPELLING_COUNT)
+        core.learn(spelling=(core.known.spelling + 1) % SPELLING_COUNT)
     elif not call.begun and _is_something_gone(shell, call):  # our files were removed since we last checked
         for stream in shell.streams:
-            engine.host.forget_fd(stream.fd)
+            core.host.forget_fd(stream.fd)
         shell.streams.drop()
     else:
         return False
     shell.read_own_stdout()  # the guard's `declare` named the function
     call.own_output.take()
     call.retyped += 1
-    typed = _prepare(engine, shell, call.request, call.typed.sources and not engine.known.spelling)
+    typed = _prepare(core, shell, call.request, call.typed.sources and not core.known.spelling)
     call.typed_as(typed)
     _send(shell, typed)
     return True
