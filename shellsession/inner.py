@@ -2,6 +2,9 @@
 
 Its names are no promise to callers, and no release note speaks of them. Whatever else is needed is added here first;
 tests compare.
+
+Not here is what the daemon alone needs of an ``AsyncSession``: ``_request``, ``_run``, ``_look``, ``_on_change`` and
+``_keep_state``.
 """
 
 from __future__ import annotations
