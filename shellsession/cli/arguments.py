@@ -127,8 +127,8 @@ def width() -> int | None:
         return None
 
 
-# The verbs, and what each does. A verb is a function in ``small``, or has a module with ``main(words)``, which runs it,
-# and ``own_parser()``, its parser, which docs/generate.py reads, too.
+# The verbs, and what each does. A verb is a function in ``small``, or one of ``_MODULES``: these have ``main(words)``,
+# which runs the verb, and ``own_parser()``, its parser, which docs/generate.py reads, too.
 VERBS: Final = {
     "run": "run a command in an agent's session",
     "ls": "list the agents and what they run",
@@ -156,26 +156,7 @@ VERBS: Final = {
     "completion": "print a script for completion in bash, zsh or fish",
 }
 
-_SMALL: Final = frozenset(
-    [
-        "bridge",
-        "completion",
-        "forget",
-        "fork",
-        "history",
-        "interrupt",
-        "kill",
-        "ls",
-        "output",
-        "restart",
-        "restore",
-        "send",
-        "snapshot",
-        "status",
-        "stop",
-        "wait",
-    ]
-)
+_MODULES: Final = {"run", "jobs", "attach", "log", "doctor", "serve", "mcp", "agent"}
 
 _EXAMPLES: Final = "examples:"
 
@@ -184,7 +165,7 @@ Example = tuple[str, str]  # a line to type, and what it does
 
 def verb_of(name: str) -> Any:
     """The verb, which has ``main`` and ``own_parser``: its module, or one of ``small``."""
-    if name not in _SMALL:
+    if name in _MODULES:
         return importlib.import_module(f".{name}", __package__)
     return importlib.import_module(".small", __package__).VERBS[name]
 

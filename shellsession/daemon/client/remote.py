@@ -160,6 +160,10 @@ class OpenStream:
     active = False
 
 
+def _report_of(reply: Message) -> Restored:
+    return Restored(tuple(Difference(*map(str, one)) for one in from_part(reply.parts)))
+
+
 class Remote(AnySession[PreparedRun]):
     """One client's view of an agent's session in the daemon.
 
@@ -641,7 +645,7 @@ class Remote(AnySession[PreparedRun]):
     async def _fork(self, agent: str) -> Self:
         reply = await self._ask(self.message("fork", to=agent))
         child = self.like(self, agent)
-        child._restored = Restored(tuple(Difference(*map(str, one)) for one in from_part(reply.parts)))
+        child._restored = _report_of(reply)
         return child
 
     async def _restore(self, snapshot: Snapshot) -> Restored:
@@ -649,7 +653,7 @@ class Remote(AnySession[PreparedRun]):
             raise InvalidRequest(f"snapshot must be a Snapshot, not {type(snapshot).__name__}")
         reply = await self._ask(self.message("restore", snapshot.to_bytes()))
         self.handed_back = ""
-        self._restored = Restored(tuple(Difference(*map(str, one)) for one in from_part(reply.parts)))
+        self._restored = _report_of(reply)
         return self._restored
 
     async def _close(self) -> None:

@@ -35,6 +35,7 @@ from ...models import Result, Stream, check_seconds
 from ...redact import redact_data
 from ...signatures import deadline
 from ...state.snapshot import Snapshot
+from ...state.values import Restored
 from ..protocol.messages import closed_meanwhile, from_part, from_result, to_part
 from ..protocol.wire import PARTS_MAX
 from . import requests
@@ -291,8 +292,7 @@ async def _restart(shared: SharedSession, _: Incoming) -> None:
 
 async def _restore(shared: SharedSession, incoming: Incoming) -> Answer:
     snapshot = Snapshot.from_bytes(incoming.part)
-    report = await _restart_with(shared, lambda: shared.session.restore(snapshot))
-    return Answer({"value": None}, (to_part([list(one) for one in report.not_restored]),))
+    return _reported(await _restart_with(shared, lambda: shared.session.restore(snapshot)))
 
 
 async def _snapshot(shared: SharedSession, incoming: Incoming) -> Answer:
@@ -314,7 +314,10 @@ async def _fork(sessions: Sessions, shared: SharedSession, request: requests.For
         sessions.dismiss(child)
         raise
     child.opened = True
-    report = child.session.restored
+    return _reported(child.session.restored)
+
+
+def _reported(report: Restored) -> Answer:
     return Answer({"value": None}, (to_part([list(one) for one in report.not_restored]),))
 
 
