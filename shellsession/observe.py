@@ -85,7 +85,7 @@ class Observing(Tap):
         self._secrets: Secrets | None = None
 
     def end(self, command: bytes, result: Result) -> None:
-        """Its exception goes to ``sys.excepthook``: the caller of the command gets the result."""
+        """Call the observer. What it raises goes to ``sys.excepthook``: the caller of the command gets the result."""
         try:
             self._secrets = self._secrets or self._masking()
             text = self._secrets.mask(command.decode("utf-8", "replace"), _SHOWN)

@@ -26,7 +26,7 @@ _add_result_json: Final = partial(add_json, what="print the whole result as one 
 
 
 class Verb(NamedTuple):
-    """A small verb. It stands for the module of a verb."""
+    """A small verb. It has what the module of another verb has."""
 
     run: Run
     usage: str

@@ -122,7 +122,7 @@ class Snapshot(Record, unshown=("facts",)):
         return cls(**decoded(data))
 
     def check(self) -> None:
-        """Raise InvalidRequest if no bash can have this state. A name that is none could run as a command."""
+        """Raise InvalidRequest if no bash can have this state. A wrong name could run as a command."""
         wrong = [name for name in self.variables if not is_name(name)]
         wrong += [name for name in (*self.options, *self.shopts) if not _OPTION.fullmatch(name)]
         for one in self.variables.values():

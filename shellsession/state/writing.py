@@ -21,7 +21,7 @@ _ESCAPES: Final = {bytes((code,)): b"\\%03o" % code for code in range(256)} | {
     b"\n": b"\\n",
 }
 
-# What `set` and `shopt` have on, and no text of ours may change: line editing ends a shell without it, a restricted
+# What `set` and `shopt` have on, and our text may not change: line editing ends a shell without it, a restricted
 # shell could not be left, and the rest means nothing at a prompt.
 _FIXED_OPTIONS: Final = frozenset({"emacs", "vi", "noexec", "onecmd", "privileged", "restricted", "interactive"})
 _FIXED_SHOPTS: Final = frozenset({"login_shell", "restricted_shell"})

@@ -30,7 +30,7 @@ else:
 
 
 class _Screen(Spawn):
-    """A terminal with a command line of ours, which is forked from a warm interpreter where that is possible."""
+    """A terminal with our command line, which is forked from a warm interpreter where that is possible."""
 
     def _spawnpty(self, args: list[bytes], env: dict[str, str], dimensions: tuple[int, int], **options: Any) -> Any:
         master, self.slave = os.openpty()
@@ -107,7 +107,7 @@ Sits = Callable[..., Person]
 
 
 class Tmux:
-    """A terminal in a tmux server of its own."""
+    """A terminal in its own tmux server."""
 
     def __init__(self, name: str, home: Path) -> None:
         self._words = ["tmux", "-L", name, "-f", "/dev/null"]

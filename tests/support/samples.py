@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def sample(values: Iterable[T], one_in: int) -> list[T]:
-    """The first of each so many; all in ``make soak``."""
+    """The first of each ``one_in`` values; all in ``make soak``."""
     return list(values)[:: 1 if SOAK else one_in]
 
 

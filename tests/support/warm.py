@@ -1,8 +1,8 @@
-"""Interpreters that are forked from one that has loaded the package: a program of ours for a tenth of the work.
+"""Interpreters that are forked from one that has loaded the package: our program for a tenth of the work.
 
-``Popen`` is that of subprocess, for a command line of ours. The server has one thread. Its forks are children of the
-process that asked (CLONE_PARENT), with descriptors, environment and directory as after an exec. One that begins a
-session of its own gets the terminal that is its stdin. What they cannot show is a start itself: ``as_cold`` says which
+``Popen`` is that of subprocess, for our command line. The server has one thread. Its forks are children of the
+process that asked (CLONE_PARENT), with descriptors, environment and directory as after an exec. One that
+begins its own session gets the terminal that is its stdin. They cannot show a start itself: ``as_cold`` says which
 programs are started in the ordinary way.
 """
 

@@ -178,7 +178,7 @@ class Sessions:
         return shared
 
     def fork(self, parent: SharedSession, agent: str, snapshot: Snapshot) -> SharedSession:
-        """Open a session for an agent of whom nothing is known, with the state, the options and the rules of another.
+        """Open a session for an unknown agent, with the state, the options and the rules of another one.
 
         Raises AlreadyOpen and TooManySessions.
         """

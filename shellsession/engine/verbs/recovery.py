@@ -49,7 +49,7 @@ class Recovering(Engine):
         self.kept: Snapshot | None = None
         self._kept_after = 0  # how many commands had begun by then
         self._kept_at = 0.0
-        self._took = 0.0  # seconds
+        self._took = 0.0  # how many seconds the last snapshot took
         self._fault = ""  # why the last snapshot could not be taken
         self._news = ""  # what was brought back, until a result has told it
 
@@ -76,7 +76,7 @@ class Recovering(Engine):
         self._kept_after = self.begun
 
     def _told(self, kept: Snapshot, missing: tuple[Difference, ...]) -> str:
-        """Say which state was brought back, and what is missing."""
+        """Return the words for the state that was brought back, and for what is missing."""
         commands = self.begun - self._kept_after
         if self.last is not None and self.last.not_run:
             commands -= 1

@@ -74,7 +74,7 @@ def enter(core: Core, shell: Shell, request: Request) -> Steps[Left]:
 def guard_errexit(core: Core, shell: Shell, request: Request) -> Steps[bool]:
     """If ``set -e`` may be on in the text, make it end the text and not bash. Returns whether the text must be sourced.
 
-    An ERR trap of ours does it (see ``ERREXIT_TRAP``): bash runs it before it would end. Where the user has one, or a
+    Our ERR trap does it (see ``ERREXIT_TRAP``): bash runs it before it would end. Where the user has one, or a
     trap would see ours, `set -e` ends bash.
     """
     known, text = core.known, request.command

@@ -1,7 +1,7 @@
 """Takes a snapshot of an idle bash, and gives a fresh bash the state of a snapshot.
 
-Bash lists its state to a private file, in one line of ours at its prompt; the host reads and parses it. To restore, the
-host writes a text (see ``state.writing``), bash runs it, and a second snapshot shows what differs.
+Bash lists its state to a private file, in one line that we type at its prompt; the host reads and parses it. To
+restore, the host writes a text (see ``state.writing``), bash runs it, and a second snapshot shows what differs.
 
 Law: nothing here goes through ``run``, so none of our words counts as the user's.
 """
@@ -164,7 +164,7 @@ def restore(core: Core, snapshot: Snapshot) -> Steps[Restored]:
 
 
 def _run(shell: Shell, texts: Script) -> Steps[Mark]:
-    """Run a text of ours, which may source another one."""
+    """Run our text, which may source another one."""
     try:
         if texts.functions:
             shell.files.write(_FUNCTIONS, texts.functions)
