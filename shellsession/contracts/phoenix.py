@@ -296,7 +296,6 @@ def humanize_bytes(size: int) -> str:
 
 _UNITS: Final = ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "KB"))
 
-
 # Our own commands must print nothing, while the command keeps the options of the session: they are saved here, and
 # `_SUBSHELL` restores them. With `set -T`, a DEBUG trap would print inside our substitutions. In posix mode, which
 # POSIXLY_CORRECT switches on, bash before 5.1 has no `<(...)`.

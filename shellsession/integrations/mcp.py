@@ -63,11 +63,9 @@ _MALFORMED: Final = (
     'the request is not JSON-RPC 2.0 ("jsonrpc": "2.0", its method a string, its params an object): nothing was run'
 )
 
-
 _CANNOT_ASK: Final = (
     "refused by policy: the user must confirm this command, and this client cannot ask them (MCP elicitation)"
 )
-
 
 # The directory for the command of this task's request, of which the SDK knows nothing.
 _WORKDIR: Final[ContextVar[str | None]] = ContextVar("workdir", default=None)

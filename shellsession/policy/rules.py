@@ -41,7 +41,6 @@ _WILDS: Final = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
 # What every redirection may write to: the terminal, and what is open already.
 _ALWAYS: Final = re.compile(r"/dev/(?:null|tty|stdout|stderr|fd/[0-9]+)")
 
-
 _LISTS: Final = ("deny", "deny_commands", "allow", "write", "hide_prefixes", "hide_names", "hide_values", "secrets")
 
 

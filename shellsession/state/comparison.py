@@ -7,9 +7,7 @@ from typing import NamedTuple
 
 from ..models import Changes
 from .dump import Dump
-
-# `cd` sets these: the directory itself is a change.
-_OF_CD = frozenset({"PWD", "OLDPWD"})
+from .values import OF_CD
 
 
 class Listing(NamedTuple):
@@ -42,7 +40,7 @@ def _changes(before: Dump, after: Dump) -> Changes:
 
 
 def _tables(before: Dump, after: Dump) -> Iterator[tuple[str, Mapping[str, object], Mapping[str, object]]]:
-    without = [{name: one for name, one in dump.variables.items() if name not in _OF_CD} for dump in (before, after)]
+    without = [{name: one for name, one in dump.variables.items() if name not in OF_CD} for dump in (before, after)]
     yield "variable", without[0], without[1]
     yield "function", before.functions, after.functions
     yield "alias", before.aliases, after.aliases

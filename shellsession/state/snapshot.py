@@ -16,7 +16,6 @@ from .values import Function, Omission, Variable
 # Variables with these names are secret.
 _SECRET_NAMES: Final = ("*TOKEN*", "*SECRET*", "*PASSWORD*", "*PASSWD*", "*KEY*")
 
-
 # What a snapshot may have where our text cannot quote it: names of variables and options, attributes, subscripts.
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*+")
 _OPTION: Final = re.compile(r"[a-z][a-z0-9_-]*+")

@@ -19,6 +19,8 @@ _OWN: Final = (
     " _"
 )
 OWN: Final = frozenset(_OWN.split())
+# `cd` sets these.
+OF_CD: Final = frozenset({"PWD", "OLDPWD"})
 
 
 class Variable(NamedTuple):

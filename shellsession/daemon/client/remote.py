@@ -150,7 +150,6 @@ UNLESS_LOST: Final[ContextVar[bool]] = ContextVar("shellsession-unless-lost", de
 # How many seconds a request of this task may wait in the queue behind other clients. After that it is dropped unrun.
 TURN_WITHIN: Final[ContextVar[float | None]] = ContextVar("shellsession-turn-within", default=None)
 
-
 JobT = TypeVar("JobT", bound="RemoteJob")
 
 

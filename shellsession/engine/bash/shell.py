@@ -80,7 +80,6 @@ _KEPT_FROM, _KEPT = 10, 4
 # At most this many scans for processes to kill: one that we may not kill (a setuid program) could start others forever.
 _SCANS = 100
 
-
 # What the session does with its shell. A command is typed only to a READY one. ABANDONED: its end was interrupted, and
 # the next operation finishes that.
 Phase = Literal["opening", "ready", "closing", "abandoned"]

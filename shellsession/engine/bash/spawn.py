@@ -142,7 +142,6 @@ _KEYCTL = {"x86_64": 250, "aarch64": 219}.get(os.uname().machine)
 _NO_KEYRING = "; a sandbox needs a keyring, and your quota of keys is used up: see /proc/sys/kernel/keys/maxkeys"
 _NO_TERMINAL = "mount devpts at /dev/pts, with its ptmx as /dev/ptmx"
 
-
 _shell_limit: tuple[int, int] | None = None  # RLIMIT_NOFILE for the shells of a host that has raised its own
 
 

@@ -61,7 +61,6 @@ _PASSES: Final = 20
 _MOST: Final = 100
 _MOST_BYTES: Final = 16 << 20
 
-
 # What ``wait`` searches of the output that the call itself returned: its last bytes.
 _BEFORE: Final = 1 << 12
 # Seconds that `setsid` or `nohup` have to detach a job that is to be released, and between two looks.
@@ -70,7 +69,6 @@ _TICK: Final = 0.005
 _ALONE: Final = (
     "start it so that it outlives the session: `setsid COMMAND >FILE 2>&1 </dev/null &`, and release that job"
 )
-
 
 Peek = tuple[bytes, int, int]  # what a capture has: see ``Capture.peek``
 

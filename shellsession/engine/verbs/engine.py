@@ -66,7 +66,6 @@ _ENDINGS: Final[dict[str, tuple[Outcome, str]]] = {
 }
 _PRINTED: Final = HandedBack(*_ENDINGS[OUTPUT])
 
-
 _ELSEWHERE: Final = "another thread, task or client waits on the command, and gets what it prints"
 # Seconds for bash's answer about a job. A prompt that takes longer (PROMPT_COMMAND) leaves the question open.
 _ASK_PATIENCE: Final = 0.25

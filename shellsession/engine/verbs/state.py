@@ -31,7 +31,7 @@ from ...state.dump import (
     traps_line,
 )
 from ...state.snapshot import Snapshot, check_secrets, is_name
-from ...state.values import OWN, Difference, Omission, Restored, Variable
+from ...state.values import OF_CD, OWN, Difference, Omission, Restored, Variable
 from ...state.writing import Script, assumed, differences, quote, script
 from ..bash.shell import Shell
 from ..io.threads import Steps
@@ -56,7 +56,6 @@ _LIMITS: Final = {
 _NAMED: Final = range(10, 20)
 # In these character sets the second byte of a character can be a backslash or a quote.
 _UNREADABLE: Final = re.compile(r"sjis|shift_?jis|gbk|gb18030|big5|uhc|johab|cp9(?:32|36|49|50)", re.IGNORECASE)
-_OF_CD: Final = frozenset({"PWD", "OLDPWD"})
 _FACTS: Final = ("prompt_speaks", "trapping", "debugging", "guard")
 
 
@@ -114,7 +113,7 @@ def take(core: Core, exclude: Iterable[str] = (), is_secret: Callable[[str], boo
         cwd=listed.cwd,
         umask=listed.umask,
         limits=_limits(shell),
-        inherited=frozenset(names - _OF_CD),
+        inherited=frozenset(names - OF_CD),
         removed=frozenset(filter(is_name, environment.keys() - dump.variables.keys() - OWN)),
         confined=confined(options),
         facts=MappingProxyType(
