@@ -11,7 +11,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -567,17 +567,14 @@ class AsyncSession(Base, LoopSession[Request]):
         """As ``Session.fork_many``."""
         check_count(count)
         snapshot, children = await self.snapshot(), list[Self | ShellSessionError]()
-        try:
+        async with AsyncExitStack() as made:  # a cancelled task leaves none
             for _ in range(count):
                 try:
-                    children.append(await self._forked(snapshot).open())
+                    made.push_async_exit(child := self._forked(snapshot))
+                    children.append(await child.open())
                 except ShellSessionError as error:
                     children.append(error)
-        except BaseException:  # a cancelled task leaves none
-            for child in children:
-                if isinstance(child, AsyncSession):
-                    await child.close()
-            raise
+            made.pop_all()
         return children
 
     async def _restart(self, verb: Callable[[], Steps[T]]) -> T:

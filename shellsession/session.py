@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence, Set
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Self
@@ -376,17 +376,14 @@ class Session(Base, ThreadSession[Request]):
         """Return this many forks of one moment, each a session or the error that its start raised."""
         check_count(count)
         snapshot, children = self.snapshot(), list[Self | ShellSessionError]()
-        try:
+        with ExitStack() as made:  # Ctrl-C leaves none
             for _ in range(count):
                 try:
-                    children.append(self._forked(snapshot).open())
+                    made.push(child := self._forked(snapshot))
+                    children.append(child.open())
                 except ShellSessionError as error:
                     children.append(error)
-        except BaseException:  # Ctrl-C leaves none
-            for child in children:
-                if isinstance(child, Session):
-                    child.close()
-            raise
+            made.pop_all()
         return children
 
     def _restart(self, verb: Callable[[], Steps[T]]) -> T:

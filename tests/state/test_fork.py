@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from sandboxes import needs_bwrap
 from states import listed
+from system import is_alive, wait_until
 
 from shellsession import (
     AsyncSession,
@@ -117,6 +118,25 @@ def test_asyncio_sessions_fork(tmp_path: Path) -> None:
             return said
 
     assert asyncio.run(main()) == ["1\n"] * 3
+
+
+def test_cancelled_fork_many_leaves_no_fork(tmp_path: Path) -> None:
+    """The parent and the first fork start; the second one does not get that far."""
+    pids = tmp_path / "pids"
+    startup = [f"echo $$ >>{pids}; [ $(wc -l <{pids}) -lt 3 ] || sleep 1000"]
+
+    async def main() -> None:
+        async with AsyncSession(cwd=tmp_path, startup=startup) as parent:
+            await parent.open()
+            task = asyncio.create_task(parent.fork_many(2))
+            await asyncio.to_thread(wait_until, lambda: pids.read_text().count("\n") == 3, "the second fork")
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            first, *forks = map(int, pids.read_text().split())
+            assert [is_alive(pid) for pid in (first, *forks)] == [True, False, False]
+
+    asyncio.run(main())
 
 
 def test_a_closed_session_has_no_fork(tmp_path: Path) -> None:
