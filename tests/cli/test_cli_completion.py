@@ -50,7 +50,7 @@ def program(daemon: Daemon, tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ("", list(VERBS)),
         ("sta", ["status"]),
-        ("s", ["send", "status", "serve", "stop"]),
+        ("s", ["send", "snapshot", "status", "serve", "stop"]),
         ("ls --", ["--help", "--names", "--json", "--socket", "--via"]),
         ("serve --log-level ", ["debug", "info", "warning", "error"]),
         ("kill ag", [r"agent\ \'2\'", "agent-1"]),

@@ -44,11 +44,13 @@ def await_end(daemon: Daemon, agent: str) -> None:
 def test_run_stays_in_the_sandbox_and_says_that_the_state_is_lost(daemon: Daemon, tmp_path: Path) -> None:
     (project := tmp_path / "project").mkdir()
     flags = ("--sandbox", "--write", str(project), "--cwd", str(project), "--deny", "git push")
-    assert cli(daemon.socket, "run", "-s", "cli", *flags, "--", "A=1").returncode == 0
+    assert cli(daemon.socket, "run", "-s", "cli", "--no-recover", *flags, "--", "A=1").returncode == 0
     for _ in range(2):
         await_end(daemon, "cli")
         said = f"touch {tmp_path}/outside; [[ -w / ]] || echo confined; echo ${{API_KEY-none}}"
-        done = cli(daemon.socket, "run", "-s", "cli", "--", said, cwd=str(project), env={"API_KEY": "secret"})
+        done = cli(
+            daemon.socket, "run", "-s", "cli", "--no-recover", "--", said, cwd=str(project), env={"API_KEY": "secret"}
+        )
         assert done.stdout == b"confined\nnone\n"
         assert done.stderr.decode().endswith(f"shellsession: {LOST}; it starts in {project}\n")
         assert not (tmp_path / "outside").exists()

@@ -167,7 +167,12 @@ def test_a_shell_that_was_lost_by_it_is_announced_by_the_next_command(sh: Sessio
     with pytest.raises(KeyboardInterrupt):
         sh.run("trap '' INT; while :; do :; done", timeout=0.05, on_timeout="yield")
     told = sh.run("touch ran")
-    assert (told.outcome, told.state_kept, told.ran, told.reason) == ("shell_exited", False, False, GONE)
+    assert (told.outcome, told.state_kept, told.ran, told.reason.startswith(GONE)) == (
+        "shell_exited",
+        False,
+        False,
+        True,
+    )
     assert sh.run("ls; echo ${X-fresh}").stdout == "fresh\n"
 
 
@@ -179,7 +184,12 @@ def test_a_shell_that_was_lost_as_a_command_was_handed_back_is_reported_by_the_n
     with pytest.raises(KeyboardInterrupt):
         sh.run("trap 'kill -9 $$' INT; sleep 1000", timeout=0.05, on_timeout="yield")
     lost = sh.run("touch ran")
-    assert (lost.outcome, lost.state_kept, lost.ran, lost.reason) == ("shell_exited", False, False, GONE)
+    assert (lost.outcome, lost.state_kept, lost.ran, lost.reason.startswith(GONE)) == (
+        "shell_exited",
+        False,
+        False,
+        True,
+    )
     assert sh.run("ls; echo ${X-fresh}").stdout == "fresh\n"
 
 
