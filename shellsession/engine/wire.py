@@ -253,7 +253,7 @@ def _set_status(name: bytes, status: int, prefix: bytes) -> bytes:
 _BLANK: Final = re.compile(rb"(?:[ \t\n]++|\\\n|#[^\n]*+)*+")
 _EXEC: Final = re.compile(rb"exec\b(?:[<>]&|&>|\\\n|[^\n;&|])*+")  # with its arguments
 _NAMED: Final = re.compile(rb"(?<![\w$])1\d(?=[<>])")
-_ERREXIT: Final = re.compile(rb"\bset[ \t]+-\w*e|\berrexit\b")
+_ERREXIT: Final = re.compile(rb"\bset(?:[ \t]+[-+]?\w+){0,6}?[ \t]+-\w*e|\berrexit\b")
 _ERRTRACE: Final = re.compile(rb"\bset[ \t]+-\w*E|\berrtrace\b")
 # With `set -e`, end the sourced text at its first failing command, through all functions, before bash ends itself. Not
 # in a child: that ends by itself, and in `eval false | cat` a `return` would lead it out of the text, into our words.

@@ -129,3 +129,17 @@ def test_startup_commands_under_set_e_fail_as_they_did(new_session: Callable[...
     session = new_session(startup=["set -e"])
     assert session.run("false; echo never").stdout == ""
     assert session.run("echo on").stdout == "on\n"
+
+
+@pytest.mark.parametrize("text", ["set -u -e", "set -o pipefail -e", "set -f -uo pipefail -e"])
+def test_set_e_behind_other_options_keeps_the_shell(sh: Session, text: str) -> None:
+    assert sh.run(f"{text}; false; echo never").state_kept
+
+
+@pytest.mark.parametrize("text", ["source lib", "trap 'echo mine' err", "setup"])
+def test_an_err_trap_that_a_text_sets_unseen_under_set_e_stays(sh: Session, text: str, tmp_path: Path) -> None:
+    (tmp_path / "lib").write_text("trap 'echo mine' ERR")
+    (tmp_path / "functions").write_text("setup() { trap 'echo mine' ERR; }")
+    sh.run(". ./functions; set -e", cwd=tmp_path)
+    sh.run(text, cwd=tmp_path)
+    assert sh.run("set +e; trap -p").stdout == "trap -- 'echo mine' ERR\n"

@@ -13,7 +13,7 @@ import pytest
 from bashes import VERSION
 from system import PATIENCE, is_alive, wait_until
 
-from shellsession import AsyncSession, InvalidRequest, Session
+from shellsession import AsyncSession, InvalidRequest, Result, Session
 
 STATE = "cd /usr; A='a b'; export B=2; f() { echo $A; }; alias ll='ls -l'; set -f; trap 'echo usr' USR1"
 ASKED = "echo $PWD, $A, $B; f; alias ll; echo $-; trap -p USR1"
@@ -151,3 +151,51 @@ def test_after_any_death_the_state_is_that_of_the_promised_moment(recovering: Se
 def test_recover_is_checked() -> None:
     with pytest.raises(InvalidRequest, match="recover"):
         Session(recover="yes")  # type: ignore[arg-type]  # the test
+
+
+def test_a_state_that_ends_each_shell_is_given_up(recovering: Session, tmp_path: Path) -> None:
+    with recovering as sh:
+        sh.run("A=1; PROMPT_COMMAND='[[ -e deadly ]] && exit 4'")
+        sh.run("exit 3")
+        (tmp_path / "deadly").touch()
+        died = sh.run("echo $A")
+        assert not died.state_kept
+        assert "the state of the last one is lost: bash ended while it was given the state" in died.recovered
+        assert sh.run("echo [$A]").stdout == "[]\n"
+
+
+def test_a_shell_that_ends_while_idle_comes_back_as_after_its_only_command(recovering: Session) -> None:
+    with recovering as sh:
+        sh.run(STATE)
+        pid = sh.pid
+        assert pid
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not is_alive(pid), "its end")
+        result = sh.run("touch never")
+        assert result.recovered == "a fresh bash continues in /usr with the state from after the last command"
+        assert sh.run("echo $B").stdout == "2\n"
+
+
+def test_a_command_that_is_not_run_is_not_counted_as_missing(tmp_path: Path) -> None:
+    with Session(cwd=tmp_path, tty=False, timeout=PATIENCE, recover=True, startup=["S=1"]) as sh:
+        sh.run("A=1")  # a snapshot is taken
+        sh.run("A=2")
+        assert not sh.run("true", cwd="/nope").ran
+        pid = sh.pid
+        assert pid
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not is_alive(pid), "its end")
+        recovered = sh.run("touch never").recovered
+        assert recovered.endswith("from before the last command")
+        assert sh.run("echo $A").stdout == "1\n"
+
+
+def test_a_stream_that_ends_the_shell_loses_only_itself(recovering: Session) -> None:
+    with recovering as sh:
+        sh.run("A=1")
+        sh.run("A=2")
+        *_, result = sh.stream("A=3; exit 3")
+        assert isinstance(result, Result)
+        assert not result.state_kept
+        result = sh.run("echo $A")
+        assert (result.stdout, result.recovered.rpartition(" the ")[2]) == ("2\n", "last command")

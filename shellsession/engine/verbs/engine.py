@@ -210,9 +210,9 @@ class Engine(Core):
         except BaseException as error:
             if self.shell is not None:
                 yield from shell_end.or_abandon(self, shell_end.destroy(self))
-            if isinstance(error, ShellUnavailable) and self.closed:
-                raise SessionClosed(IS_CLOSED) from error
-            if isinstance(error, ShellUnavailable):
+            if isinstance(error, ShellUnavailable | SnapshotUnavailable):
+                if self.closed:
+                    raise SessionClosed(IS_CLOSED) from error
                 self._yield_to_restart()
             raise
 
@@ -567,7 +567,7 @@ class Engine(Core):
 
     # -- state
 
-    def keep(self, pause: float = 0.0) -> Steps[None]:
+    def keep(self, pause: float | None = 0.0) -> Steps[None]:
         """Keep the state of an idle bash for the next one; see ``recovery``. Here, nothing is kept."""
         yield from ()
 

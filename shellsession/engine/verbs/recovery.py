@@ -78,8 +78,6 @@ class Recovering(Engine):
     def _told(self, kept: Snapshot, missing: tuple[Difference, ...]) -> str:
         """Return the words for the state that was brought back, and for what is missing."""
         commands = self.begun - self._kept_after
-        if self.last is not None and self.last.not_run:
-            commands -= 1
         if not self.begun:
             since = f"as it was {ago(time.time() - kept.at)}"
         elif commands < 1:
@@ -105,7 +103,7 @@ class Recovering(Engine):
             except (ShellSessionError, RestartPending):  # the next command meets it again
                 return result
         elif not result.still_running:
-            yield from self.keep(_EVERY)
+            yield from self.keep(None)
         if self._news:
             result, self._news = result.__replace__(recovered=self._news), ""
         return result
@@ -114,9 +112,15 @@ class Recovering(Engine):
         if self._is_due(0.0 if _MAY_END.search(request.command) else _PAUSE):
             yield from self.keep()
         result = yield from super().run(request)
-        if result.state_kept and not self._news and not self._is_due(_EVERY):
+        if not result.ran:  # it has changed nothing: the last snapshot is of the state after it, too
+            self._kept_after += 1
+        if result.state_kept and not self._news and not self._is_due(None):
             return result
         return (yield from self._continued(result))
+
+    def follow(self, request: Request) -> Steps[Call]:
+        yield from self.keep(0.0 if _MAY_END.search(request.command) else _PAUSE)
+        return (yield from super().follow(request))
 
     def wait(self, until: float | None, idle: Seconds = ..., pattern: re.Pattern[str] | None = None) -> Steps[Result]:
         return (yield from self._continued((yield from super().wait(until, idle, pattern))))
@@ -134,23 +138,32 @@ class Recovering(Engine):
 
     # -- keep the state
 
-    def _is_due(self, pause: float) -> bool:
-        """Return whether to take a snapshot now. ``pause``: after this many seconds without a command."""
-        now, least = time.monotonic(), _BACK_OFF * self._took
-        if now - self._kept_at < max(_EVERY, least) and now - self.idle_since < max(pause, least * (pause > 0)):
-            return False
-        shell = self.shell
-        return shell is not None and self.begun != self._kept_after and self.state == "idle" and not shell.busy
+    def _is_due(self, pause: float | None) -> bool:
+        """Return whether to take a snapshot now.
 
-    def keep(self, pause: float = 0.0) -> Steps[None]:
+        ``pause``: after this many seconds without a command, or when the last one is old; None: only then.
+        """
+        now, least = time.monotonic(), _BACK_OFF * self._took
+        if now - self._kept_at < max(_EVERY, least) and (
+            pause is None or now - self.idle_since < max(pause, least * (pause > 0))
+        ):
+            return False
+        # Not ``state``: the verb that calls this still attends the command that has just ended.
+        if self.closed or self.handed_back is not None or self.begun == self._kept_after:
+            return False
+        return self.shell is not None and not self.shell.busy
+
+    def keep(self, pause: float | None = 0.0) -> Steps[None]:
         """Take a snapshot, if one is due after a pause of this length. If that fails, the last one remains."""
         if not self._is_due(pause):
             return
         begun, commands = time.monotonic(), self.begun
         try:
             snapshot = yield from self.snapshot((), None)
-        except (SnapshotUnavailable, ShellUnavailable) as error:
+        except SnapshotUnavailable as error:
             self._fault = str(error)
+        except ShellUnavailable:  # the next command reports it
+            pass
         else:
             self.kept, self._kept_after, self._fault = snapshot, commands, ""
         self._kept_at = time.monotonic()

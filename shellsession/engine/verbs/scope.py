@@ -26,6 +26,8 @@ from .core import Core
 # Seconds for each of our lines. Only the disk can make them slow.
 _PATIENCE: Final = 10.0
 _SAVED, _SET = "saved", "set"
+_SHOW_TRAP: Final = b"! \\builtin trap -p ERR >&2"
+_UNTRAP: Final = b"! \\builtin trap - ERR; "
 # `cd` sets these.
 _OF_CD: Final = (b"PWD", b"OLDPWD")
 # A prompt may come before a message. What `set -x` prints begins its own line, and may contain anything.
@@ -82,10 +84,10 @@ def guard_errexit(core: Core, shell: Shell, request: Request) -> Steps[bool]:
         return False
     if known.functions_trap or known.debugging or b"ERR" in text:
         return False
-    said = yield from ask(shell, b"! \\builtin trap -p ERR >&2")
+    said = yield from ask(shell, _SHOW_TRAP)
     if said is None or b"trap -- " in said:
         return False
-    undo = b"! \\builtin trap - ERR; "
+    undo = _UNTRAP
     if b"E" not in known.flags and not sets_errtrace(text):
         undo += b"! \\builtin set +E; "
     core.learn(scope=undo + core.known.scope)
@@ -95,7 +97,10 @@ def guard_errexit(core: Core, shell: Shell, request: Request) -> Steps[bool]:
 
 def leave(core: Core, shell: Shell) -> Steps[Left]:
     """Restore what was before. ``fault``: what could not be restored, in bash's words."""
-    left = yield from _do(shell, core.known.scope)
+    undo = core.known.scope
+    if undo.startswith(_UNTRAP) and ERREXIT_TRAP not in ((yield from ask(shell, _SHOW_TRAP)) or b""):
+        undo = undo.removeprefix(_UNTRAP)  # the text has set another trap, in a way that it does not show
+    left = yield from _do(shell, undo)
     core.learn(scope=b"")
     shell.files.remove(_SAVED)
     return left

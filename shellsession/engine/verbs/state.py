@@ -143,7 +143,16 @@ def _hidden(core: Core, snapshot: Snapshot) -> list[Omission]:
 
 
 def restore(core: Core, snapshot: Snapshot) -> Steps[Restored]:
-    """Give a fresh bash the state of the snapshot. Raises SnapshotUnavailable."""
+    """Give a fresh bash the state of the snapshot. Raises SnapshotUnavailable, also if that ends bash."""
+    try:
+        return (yield from _restored(core, snapshot))
+    except ShellUnavailable as error:
+        raise SnapshotUnavailable(
+            "bash ended while it was given the state: does its PROMPT_COMMAND or a trap end a shell?"
+        ) from error
+
+
+def _restored(core: Core, snapshot: Snapshot) -> Steps[Restored]:
     shell, environment = core.live(), core.environment()
     hidden = _hidden(core, snapshot)
     wanted = snapshot.without(hidden)
