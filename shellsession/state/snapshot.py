@@ -138,7 +138,8 @@ class Snapshot(Record, unshown=("facts",)):
 
         The file has no variables that a later session gets from its environment, and no secrets: neither what the
         session's ``policy`` and ``redact`` hide or mask, nor variables whose names say that they are secret (TOKEN,
-        SECRET, PASSWORD, KEY), nor values with a password in a URL. ``left_out`` of the loaded snapshot names them.
+        SECRET, PASSWORD, KEY), nor values with a password in a URL, nor what contains one of these values. ``left_out``
+        of the loaded snapshot names them.
         """
         from .snapshot_file import write  # rarely needed
 
@@ -157,13 +158,16 @@ class Snapshot(Record, unshown=("facts",)):
 
     def for_file(self) -> Snapshot:
         """Return the snapshot without what ``save`` leaves out."""
-        from ..policy.secrets import secret_values  # rarely needed
+        from ..policy.secrets import Secrets, secret_values  # rarely needed
 
+        values = {thing.name: "\n".join(texts) for thing, texts in self.items() if thing.kind == "variable"}
+        copied = Secrets(values)  # a secret may also be in another variable, or in a function: `H="Bearer $TOKEN"`
         variables = {name: one for name, one in self.variables.items() if name not in self.inherited}
         mine = self.__replace__(variables=MappingProxyType(variables))
         named = {one for one in mine.matching(_SECRET_NAMES) if one.kind == "variable"}
-        found = mine.matching(is_secret=lambda text: any(secret_values({"": text})))
-        return mine.without(named | found | {one for one in self.private if one.name not in self.inherited})
+        found = mine.matching(is_secret=lambda text: any(secret_values({"": text})) or copied.mask(text) != text)
+        gone = {Omission("variable", name) for name in self.inherited}
+        return mine.without(named | found | (self.private - gone))
 
     def items(self) -> Iterator[tuple[Omission, tuple[str, ...]]]:
         """Yield each thing that has a text of the user's, by kind and name, with its texts."""

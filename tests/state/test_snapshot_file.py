@@ -166,3 +166,16 @@ def test_file_has_no_secrets_and_nothing_inherited(tmp_path: Path) -> None:
         result = sh.run("g; echo $KEPT $GITHUB_TOKEN $GIVEN $PATH $MY_SECRET ${DB-none}; type f a 2>&1 | wc -l")
         shown = "kept\n1 rotated inherited-value /usr/bin:/bin:/x of the new start none\n2\n"
         assert (result.stdout, sh.restored.not_restored) == (shown, ())
+
+
+def test_file_has_no_copy_of_a_secret(tmp_path: Path) -> None:
+    env = {"PATH": "/usr/bin:/bin", "GITHUB_TOKEN": "token-of-the-host"}
+    with Session(env=env) as sh:
+        sh.run('export MY_SECRET=s3cr3t-value; H="Bearer $GITHUB_TOKEN"; L=(a "x=$MY_SECRET"); KEPT=1')
+        sh.run("f() { login token-of-the-host; }; alias PATH='x s3cr3t-value'; g() { login $MY_SECRET; }")
+        sh.snapshot().save(tmp_path / "file")
+    text = (tmp_path / "file").read_text()
+    assert "s3cr3t" not in text
+    assert "token-of" not in text
+    names = {*[("variable", name) for name in ("MY_SECRET", "H", "L")], ("function", "f"), ("alias", "PATH")}
+    assert {tuple(one) for one in Snapshot.load(tmp_path / "file").left_out} == names
