@@ -33,6 +33,9 @@ from shellsession.integrations import harness
 from shellsession.integrations.harness import Connect
 from shellsession.integrations.inspect_ai import InspectSandbox, register
 
+# Inspect leaves streams unclosed. Python says so in whichever test collects them.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 # Nothing is closed to root, so these run as an ordinary user.
 _CLOSED: Final = {name for name in self_check.__all__ if "not_allowed" in name or "without_permissions" in name}
 _OTHERS: Final = sorted(set(self_check.__all__) - _CLOSED)
