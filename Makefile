@@ -19,9 +19,8 @@ PACKAGE_VENV := .venv-package
 BIN := $(VENV)/bin
 INSTALL := -m pip install --quiet --disable-pip-version-check
 
-# A file stays in one process: it has one daemon, and some begin all their cases at once. In the order of their names
-# no long one is left for the end. They wait more than they work (700 s of tests are 290 s of work, measured on two cores),
-# so there are four processes more than there are cores.
+# A file stays in one process: it has one daemon, and some begin all their cases at once. In their order (conftest.py)
+# no long one is left for the end. They wait more than they work, so there are four processes more than there are cores.
 # `make SIDE_BY_SIDE= test` runs them one after the other, as plain pytest does.
 SIDE_BY_SIDE := --numprocesses $(shell echo $$(($$(nproc) + 4))) --dist loadfile --no-loadscope-reorder
 
