@@ -363,6 +363,7 @@ def test_state_of_a_shell_comes_back_after_the_end_of_its_daemon(
             assert result.stdout.endswith("alias ll='ls -l'\n")
             assert "ended with its daemon; it starts in /usr" in result.reason
             assert result.recovered.startswith("a fresh bash continues in /usr with the state as it was")
+            assert "; not kept, as it may be secret: variable API_TOKEN" in result.recovered
             assert session.run("exit 3").recovered.endswith("from before the last command")
             session.restart()
         end(daemon, signal.SIGTERM)

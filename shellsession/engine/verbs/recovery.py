@@ -90,9 +90,9 @@ class Recovering(Engine):
         if _DEADLY & kept.options:
             told += "; `set -e` is off"
         if missing:
-            named = ", ".join(f"{one.kind} {one.name} ({one.reason})" for one in missing[:_NAMED])
-            more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
-            told += f"; not restored: {named}{more}"
+            told += "; not restored: " + _some([f"{one.kind} {one.name} ({one.reason})" for one in missing])
+        if kept.left_out:
+            told += "; not kept, as it may be secret: " + _some([f"{one.kind} {one.name}" for one in kept.left_out])
         return told
 
     def _continued(self, result: Result) -> Steps[Result]:
@@ -168,6 +168,12 @@ class Recovering(Engine):
             self.kept, self._kept_after, self._fault = snapshot, commands, ""
         self._kept_at = time.monotonic()
         self._took = self._kept_at - begun
+
+
+def _some(things: list[str]) -> str:
+    """Return the first of the things, and how many more there are."""
+    more = f" and {len(things) - _NAMED} more" if len(things) > _NAMED else ""
+    return ", ".join(things[:_NAMED]) + more
 
 
 def _harmless(snapshot: Snapshot) -> Snapshot:
