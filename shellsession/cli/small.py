@@ -7,12 +7,15 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ..errors import DaemonUnavailable, InvalidRequest, NoSuchAgent
 from . import arguments, log
 from .arguments import Example, add_agent, add_json, add_place, add_socket, escaped, show, show_json, span, table, talk
 from .words import name
+
+if TYPE_CHECKING:
+    from ..state.values import Restored
 
 Option = Callable[[ArgumentParser], object]
 Run = Callable[[Namespace, ArgumentParser], int]
@@ -251,6 +254,11 @@ def restore(args: Namespace, _: ArgumentParser) -> int:
     taken = Snapshot.load(args.file)
     with Visit(args.agent, args.socket) as visit:
         report = visit.restore(taken)
+    return _told(report)
+
+
+def _told(report: Restored) -> int:
+    """Name what was not restored. Returns the exit status."""
     for one in report.not_restored:
         talk(f"not restored: {one.kind} {one.name}: {one.reason}")
     return 0 if report.complete else 1
@@ -268,12 +276,12 @@ def restore(args: Namespace, _: ArgumentParser) -> int:
 )
 def fork(args: Namespace, _: ArgumentParser) -> int:
     """Open a session for another agent with the state of this one: directory, variables, functions, options. It has the
-    same sandbox, rules and limits. Jobs are not copied, and both share the file system."""
+    same sandbox, rules and limits. Jobs are not copied, and both share the file system. What could not be copied is
+    listed, and the exit status is 1 then."""
     from ..daemon.client.admin import Visit
 
-    with Visit(args.agent, args.socket) as visit:
-        visit.ask(visit.message("fork", to=args.to))
-    return 0
+    with Visit(args.agent, args.socket) as visit, visit.fork(args.to) as child:
+        return _told(child.restored)
 
 
 @verb(

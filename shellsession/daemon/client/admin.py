@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
-from typing import Any
+from typing import Any, Self
 
 from ...engine.io.threads import Poller, Steps, Wait, drive
 from ...engine.kernel import proc
@@ -22,6 +22,7 @@ from ..protocol.wire import Message, encode
 from .exchange import Backend
 from .link import Link
 from .places import transport_of
+from .remote import Remote
 from .session import RemoteSession, RemoteThreadJob
 from .transport import ConnectionLost, Transport, UnixTransport
 
@@ -33,6 +34,10 @@ class Visit(RemoteSession):
 
     def __init__(self, agent: str, socket: Place = None, transport: Transport | None = None) -> None:
         super().__init__(agent, transport or transport_of(socket), False, {})
+
+    @classmethod
+    def like(cls, other: Remote, agent: str | None = None) -> Self:
+        return cls(other.agent if agent is None else agent, transport=other.transport)
 
     async def _open_session(self, backend: Backend) -> None:
         """Does nothing: a visit uses only a session that exists."""
