@@ -199,3 +199,23 @@ def test_a_stream_that_ends_the_shell_loses_only_itself(recovering: Session) -> 
         assert not result.state_kept
         result = sh.run("echo $A")
         assert (result.stdout, result.recovered.rpartition(" the ")[2]) == ("2\n", "last command")
+
+
+def test_a_command_whose_caller_is_cancelled_while_the_next_shell_starts_keeps_its_result(tmp_path: Path) -> None:
+    async def main() -> None:
+        startup = ["if [[ -e slow ]]; then touch begun; sleep 1000; fi"]
+        async with AsyncSession(cwd=tmp_path, recover=True, startup=startup) as sh:
+            await sh.run("A=1; touch slow")
+            task = asyncio.create_task(sh.run("echo out; exit 3"))
+            await asyncio.to_thread(wait_until, (tmp_path / "begun").exists, "the startup command")
+            (tmp_path / "slow").unlink()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            result = sh.engine.came_of()
+            assert result is not None
+            assert (result.stdout, result.exit_code) == ("out\n", 3)
+            result = await sh.run("echo $A")
+            assert (result.stdout, bool(result.recovered)) == ("1\n", True)
+
+    asyncio.run(main())

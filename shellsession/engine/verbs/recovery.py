@@ -98,10 +98,13 @@ class Recovering(Engine):
     def _continued(self, result: Result) -> Steps[Result]:
         """Return the result, with what is to be told. If the shell has died, first start the next one."""
         if not result.state_kept and self.shell is None and self.kept is not None and not self.closed:
+            last, unread_input = self.last, self.unread_input
             try:
                 yield from self.open()
             except (ShellSessionError, RestartPending):  # the next command meets it again
                 return result
+            finally:  # a caller that is cancelled meanwhile asks for the command's result, not for a startup command's
+                self.last, self.unread_input = last, unread_input
         elif not result.still_running:
             yield from self.keep(None)
         if self._news:
