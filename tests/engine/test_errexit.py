@@ -143,3 +143,10 @@ def test_an_err_trap_that_a_text_sets_unseen_under_set_e_stays(sh: Session, text
     sh.run(". ./functions; set -e", cwd=tmp_path)
     sh.run(text, cwd=tmp_path)
     assert sh.run("set +e; trap -p").stdout == "trap -- 'echo mine' ERR\n"
+
+
+def test_a_syntax_error_under_set_e_ends_the_shell_and_the_reason_says_so(sh: Session) -> None:
+    sh.run("set -e")
+    result = sh.run("echo a\n)")
+    assert (result.stdout, result.exit_code, result.state_kept) == ("a\n", 2, False)
+    assert "with `set -e`, a syntax error" in result.reason

@@ -75,7 +75,8 @@ REASONS = {
     "set -e": ("trap : ERR; set -e; false", f"{BY_ITSELF.format(1)}; `set -e` does that when a command fails"),
     "set -eu": (
         "set -eu; : $unset_name",
-        f"{BY_ITSELF.format(1)}; with `set -e`, an unset variable, or another error in bash itself, does that",
+        f"{BY_ITSELF.format(1)}; with `set -e`, a syntax error, an unset variable, or another error in bash itself "
+        "does that",
     ),
     "a signal": ("kill -9 $$", "the session's bash was killed by signal 9 (SIGKILL)"),
     "a signal without a name": ("kill -35 $$", "the session's bash was killed by signal 35"),

@@ -135,8 +135,8 @@ def memory_kill(core: Core, shell: Shell, status: int | None) -> str:
     return f"{killed}: memory limit {size_text(sandbox.memory_bytes)}"
 
 
-# What bash ends with where it fails itself, as at an unset variable under `set -u`.
-_ERRORS: Final = (1, 127)
+# What bash ends with where it fails itself, as at a syntax error, or at an unset variable under `set -u`.
+_ERRORS: Final = (1, 2, 127)
 
 
 def _how_it_ended(core: Core, call: Call, status: int | None, mark: Mark | None) -> str:
@@ -153,7 +153,7 @@ def _how_it_ended(core: Core, call: Call, status: int | None, mark: Mark | None)
     hint = ""
     if call.typed.sources:  # where a command fails, only the text ends (see ``scope.guard_errexit``)
         if status in _ERRORS and b"exit" not in text:
-            hint = "; with `set -e`, an unset variable, or another error in bash itself, does that"
+            hint = "; with `set -e`, a syntax error, an unset variable, or another error in bash itself does that"
     elif status and (core.known.errexit or sets_errexit(text)):
         hint = "; `set -e` does that when a command fails"
     elif status == 1 and closes_descriptors(text):
