@@ -371,6 +371,31 @@ def test_state_of_a_shell_comes_back_after_the_end_of_its_daemon(
         assert session.run("echo [$A]").stdout == "[]\n"  # a restart forgets it
 
 
+def test_restored_state_outlives_the_daemon_before_any_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with running(tmp_path) as daemon:
+        with connect("a", daemon.socket, False, recover=True) as session:
+            session.run("cd /usr; A=1")
+            session.restore(session.snapshot())
+        end(daemon, signal.SIGTERM)
+    with running(tmp_path) as daemon, connect("a", daemon.socket, False, recover=True) as session:
+        assert session.run("echo $A $PWD").stdout == "1 /usr\n"
+
+
+def test_state_that_could_not_be_written_is_written_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with running(tmp_path) as daemon, connect("a", daemon.socket, False, recover=True) as session:
+        session.run("A=1")
+        wait_until(lambda: stored(daemon, "a"), "the state")
+        with closing(sqlite3.connect(database_of(daemon), isolation_level=None)) as database:
+            database.execute("BEGIN IMMEDIATE")
+            session.run("A=2")
+            wait_until(lambda: "locked" in admin.stats(daemon.socket)["state_fault"], "the attempt to write")
+        end(daemon, signal.SIGTERM)
+    with running(tmp_path) as daemon, connect("a", daemon.socket, False, recover=True) as session:
+        assert session.run("echo $A").stdout == "2\n"
+
+
 def test_session_without_recover_leaves_the_state_of_the_last_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

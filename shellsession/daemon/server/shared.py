@@ -590,10 +590,18 @@ class SharedSession:
         before = self._store.get(self.agent) or StoredAgent()
         # As the session is closed, bash was where it is known to have been. Otherwise a fresh one starts there.
         self._record(before.cwd or result.cwd if self.engine.closed and not result.state_kept else result.cwd)
-        if self.engine.options.recover and self._keeping is None:
-            self._keeping = asyncio.create_task(self._keep_soon())
+        self._plan_to_keep()
         client = self._journal.end(self.agent)
         self._journal.note(self.agent, command, self.secrets, without_output(result), client)
+
+    def note_restored(self) -> None:
+        """Note that the shell has the state that a client has restored."""
+        self._record(self.session.cwd)
+        self._plan_to_keep()
+
+    def _plan_to_keep(self) -> None:
+        if self.engine.options.recover and self._keeping is None:
+            self._keeping = asyncio.create_task(self._keep_soon())
 
     async def _keep_soon(self) -> None:
         await asyncio.sleep(_KEEP_AFTER)
@@ -606,9 +614,11 @@ class SharedSession:
         if isinstance(engine, Recovering) and not self.is_forgotten:
             with suppress(ShellSessionError):
                 await self.session._keep_state()
-            if engine.kept is not None and engine.kept is not self._stored and not self.is_forgotten:
-                self._stored = engine.kept
-                self._store.put_snapshot(self.agent, engine.kept.for_file().to_bytes())
+            kept = engine.kept
+            if kept is None or kept is self._stored or self.is_forgotten:
+                return
+            if self._store.put_snapshot(self.agent, kept.for_file().to_bytes()):  # else the next end tries again
+                self._stored = kept
 
     def log_refusal(self, command: bytes, error: PolicyRefused, client: int) -> None:
         """Note in the audit log that the session's policy has refused a command."""

@@ -292,7 +292,9 @@ async def _restart(shared: SharedSession, _: Incoming) -> None:
 
 async def _restore(shared: SharedSession, incoming: Incoming) -> Answer:
     snapshot = Snapshot.from_bytes(incoming.part)
-    return _reported(await _restart_with(shared, lambda: shared.session.restore(snapshot)))
+    report = await _restart_with(shared, lambda: shared.session.restore(snapshot))
+    shared.note_restored()
+    return _reported(report)
 
 
 async def _snapshot(shared: SharedSession, incoming: Incoming) -> Answer:
