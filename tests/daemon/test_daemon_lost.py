@@ -382,6 +382,17 @@ def test_restored_state_outlives_the_daemon_before_any_command(tmp_path: Path, m
         assert session.run("echo $A $PWD").stdout == "1 /usr\n"
 
 
+def test_fork_outlives_the_daemon_before_any_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with running(tmp_path) as daemon:
+        with connect("a", daemon.socket, False, recover=True) as session:
+            session.run("cd /usr; A=1")
+            session.fork("b")
+        end(daemon, signal.SIGTERM)
+    with running(tmp_path) as daemon, connect("b", daemon.socket, False, recover=True) as session:
+        assert session.run("echo $A $PWD").stdout == "1 /usr\n"
+
+
 def test_state_that_could_not_be_written_is_written_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with running(tmp_path) as daemon, connect("a", daemon.socket, False, recover=True) as session:

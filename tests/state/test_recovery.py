@@ -219,3 +219,11 @@ def test_a_command_whose_caller_is_cancelled_while_the_next_shell_starts_keeps_i
             assert (result.stdout, bool(result.recovered)) == ("1\n", True)
 
     asyncio.run(main())
+
+
+def test_a_shell_with_a_snapshot_comes_back_with_it_after_its_first_command(recovering: Session) -> None:
+    with recovering as sh:
+        sh.run("A=1")
+        with sh.fork() as child:
+            assert child.run("exit 3").recovered.endswith("from before the last command")
+            assert child.run("echo $A").stdout == "1\n"

@@ -316,6 +316,7 @@ async def _fork(sessions: Sessions, shared: SharedSession, request: requests.For
         sessions.dismiss(child)
         raise
     child.opened = True
+    child.note_restored()
     return _reported(child.session.restored)
 
 

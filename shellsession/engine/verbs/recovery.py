@@ -62,7 +62,7 @@ class Recovering(Engine):
             return
         if snapshot is not None or self.kept is None:
             yield from super().open(snapshot)
-            self.kept = snapshot
+            self.kept = snapshot or self.options.snapshot
             return
         kept = self.kept
         try:
