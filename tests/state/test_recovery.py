@@ -227,3 +227,11 @@ def test_a_shell_with_a_snapshot_comes_back_with_it_after_its_first_command(reco
         with sh.fork() as child:
             assert child.run("exit 3").recovered.endswith("from before the last command")
             assert child.run("echo $A").stdout == "1\n"
+
+
+def test_a_state_that_could_not_be_kept_is_told_with_the_reason(recovering: Session) -> None:
+    with recovering as sh:
+        sh.run("ulimit -f 1")
+        result = sh.run("A=1; exit")
+        assert result.recovered == ""
+        assert "its state was not kept: this bash may write files of at most" in result.reason

@@ -64,6 +64,9 @@ if TYPE_CHECKING:
 _SHOWN: Final = 200
 # Seconds from the end of a command to the moment when the state of its shell is stored.
 _KEEP_AFTER: Final = 1.0
+# ... or this many times the processor time that the last one took, up to this many seconds.
+_KEEP_BACK_OFF: Final = 20
+_KEEP_LATEST: Final = 60.0
 # How many agents are remembered whose sessions have ended.
 _ENDED_MAX: Final = 10_000
 # In the reason of the first result of an agent whose last session ended with an earlier daemon.
@@ -355,6 +358,7 @@ class SharedSession:
         self._checks: set[asyncio.Task[None]] = set()  # at most one, see ``_notice_end``
         self._keeping: asyncio.Task[None] | None = None  # it will write the state to the store
         self._stored: Snapshot | None = None  # what the store has
+        self._keep_cost = 0.0  # seconds of processor time, of the last time
         session._on_change(self._check_end)
 
     # -- queued requests
@@ -604,9 +608,10 @@ class SharedSession:
             self._keeping = asyncio.create_task(self._keep_soon())
 
     async def _keep_soon(self) -> None:
-        await asyncio.sleep(_KEEP_AFTER)
-        self._keeping = None
+        await asyncio.sleep(max(_KEEP_AFTER, min(_KEEP_BACK_OFF * self._keep_cost, _KEEP_LATEST)))
+        self._keeping, begun = None, time.thread_time()
         await self.keep_state()
+        self._keep_cost = time.thread_time() - begun
 
     async def keep_state(self) -> None:
         """Write the state of an idle shell to the store, for the next session of the agent."""
@@ -617,7 +622,9 @@ class SharedSession:
             kept = engine.kept
             if kept is None or kept is self._stored or self.is_forgotten:
                 return
-            if self._store.put_snapshot(self.agent, kept.for_file().to_bytes()):  # else the next end tries again
+            # In a thread: a state of 10 MB takes half a second, and other agents would wait.
+            data = await asyncio.to_thread(lambda: kept.for_file().to_bytes())
+            if not self.is_forgotten and self._store.put_snapshot(self.agent, data):  # else the next end tries again
                 self._stored = kept
 
     def log_refusal(self, command: bytes, error: PolicyRefused, client: int) -> None:

@@ -107,6 +107,8 @@ class Recovering(Engine):
                 self.last, self.unread_input = last, unread_input
         elif not result.still_running:
             yield from self.keep(None)
+        if not result.state_kept and self.kept is None and self._fault:
+            result = result.__replace__(reason=f"{result.reason}; its state was not kept: {self._fault}")
         if self._news:
             result, self._news = result.__replace__(recovered=self._news), ""
         return result
