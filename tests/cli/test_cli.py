@@ -45,7 +45,8 @@ def test_run_starts_a_daemon_and_stop_leaves_nothing(tmp_path: Path) -> None:
     assert (first.returncode, first.stderr) == (0, b"")
     status = json.loads(cli(socket, "status", "--json").stdout)
     assert (status["agents"], status["socket"], is_alive(status["pid"])) == (1, socket, True)
-    logged = wait_until(lambda: cli(socket, "log", "--json", env=state).stdout, "the line of the log")
+    wait_until(lambda: cli(socket, "log", "--json", env=state).returncode == 0, "the log")
+    logged = wait_until(lambda: cli(socket, "log", "--json", env=state).stdout, "its line")
     assert {json.loads(entry)["command"] for entry in logged.splitlines()} == {"echo $$"}  # a slow one has two lines
     stopped = cli(socket, "stop")
     assert stopped.returncode == 0

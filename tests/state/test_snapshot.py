@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from sandboxes import needs_bwrap
 from states import listed
 from system import is_alive, wait_until
 
@@ -199,7 +200,7 @@ def test_variables_that_the_policy_hides_are_not_restored() -> None:
         assert ("variable", "AWS_KEY", "the session's policy hides it") in sh.restored.not_restored
 
 
-@pytest.mark.parametrize("rule", ["policy", "sandbox"])
+@pytest.mark.parametrize("rule", ["policy", pytest.param("sandbox", marks=needs_bwrap)])
 def test_snapshot_of_a_confined_session_needs_a_confined_one(rule: str, tmp_path: Path) -> None:
     rules: Any = {"policy": Policy(), "sandbox": Sandbox(write=[str(tmp_path)])}
     options = {rule: rules[rule]}
