@@ -42,7 +42,7 @@ _STATES: Final[dict[str, str]] = {
 # Commands in a row, to measure what the snapshots between them cost.
 _TIMES: Final = 200
 _LISTING: Final = "{ declare -p; declare -F; declare -f; alias -p; trap -p; complete -p; } >%s"
-# What is measured, its unit, and the most that it may be, for each state.
+# Each row: what is measured, the unit, and the bar for each state.
 _BARS: Final = (
     ("snapshot", "open", {"ordinary": 0.5, "nvm and venv": 2.5}),
     ("snapshot", "bash's own listing", {"2 000 functions and variables": 1.4}),

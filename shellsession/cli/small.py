@@ -254,10 +254,10 @@ def restore(args: Namespace, _: ArgumentParser) -> int:
     taken = Snapshot.load(args.file)
     with Visit(args.agent, args.socket) as visit:
         report = visit.restore(taken)
-    return _told(report)
+    return _say_missing(report)
 
 
-def _told(report: Restored) -> int:
+def _say_missing(report: Restored) -> int:
     """Name what was not restored. Returns the exit status."""
     for one in report.not_restored:
         talk(f"not restored: {one.kind} {one.name}: {one.reason}")
@@ -281,7 +281,7 @@ def fork(args: Namespace, _: ArgumentParser) -> int:
     from ..daemon.client.admin import Visit
 
     with Visit(args.agent, args.socket) as visit, visit.fork(args.to) as child:
-        return _told(child.restored)
+        return _say_missing(child.restored)
 
 
 @verb(

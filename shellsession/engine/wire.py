@@ -254,6 +254,7 @@ _BLANK: Final = re.compile(rb"(?:[ \t\n]++|\\\n|#[^\n]*+)*+")
 _EXEC: Final = re.compile(rb"exec\b(?:[<>]&|&>|\\\n|[^\n;&|])*+")  # with its arguments
 _NAMED: Final = re.compile(rb"(?<![\w$])1\d(?=[<>])")
 _ERREXIT: Final = re.compile(rb"\bset(?:[ \t]+[-+]?\w+){0,6}?[ \t]+-\w*e|\berrexit\b")
+_ERR: Final = re.compile(rb"\bERR\b")
 _ERRTRACE: Final = re.compile(rb"\bset[ \t]+-\w*E|\berrtrace\b")
 # With `set -e`, end the sourced text at its first failing command, through all functions, before bash ends itself. Not
 # in a child: that ends by itself, and in `eval false | cat` a `return` would lead it out of the text, into our words.
@@ -302,6 +303,11 @@ def named_descriptors(text: bytes) -> set[int]:
 def sets_errexit(text: bytes) -> bool:
     """Return whether the text may switch `set -e` on."""
     return (b"set" in text or b"errexit" in text) and _ERREXIT.search(text) is not None
+
+
+def names_err_trap(text: bytes) -> bool:
+    """Return whether the text may set an ERR trap. `echo ERROR` does not."""
+    return b"ERR" in text and _ERR.search(text) is not None
 
 
 def sets_errtrace(text: bytes) -> bool:

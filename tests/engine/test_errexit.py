@@ -65,6 +65,11 @@ def test_a_generated_text_under_set_e_prints_and_returns_what_a_script_does(text
     assert (result.stdout_bytes, result.exit_code) == of_a_script(text, emptied(place))
 
 
+def test_a_text_that_prints_error_keeps_its_shell_under_set_e(sh: Session) -> None:
+    result = sh.run('set -euo pipefail; [ -f nowhere ] || { echo "ERROR: no file"; false; }; echo never')
+    assert (result.stdout, result.exit_code, result.state_kept) == ("ERROR: no file\n", 1, True)
+
+
 def test_the_state_of_a_shell_outlives_a_command_that_fails_under_set_e(sh: Session) -> None:
     sh.run("cd /usr; A=1; f() { false; echo never; }")
     result = sh.run("set -euo pipefail\nB=2\nls /nope\necho never")

@@ -624,7 +624,8 @@ class SharedSession:
                 return
             # In a thread: a state of 10 MB takes half a second, and other agents would wait.
             data = await asyncio.to_thread(lambda: kept.for_file().to_bytes())
-            if not self.is_forgotten and self._store.put_snapshot(self.agent, data):  # else the next end tries again
+            # Not after a restart meanwhile. What was not written is written after the next command.
+            if engine.kept is kept and not self.is_forgotten and self._store.put_snapshot(self.agent, data):
                 self._stored = kept
 
     def log_refusal(self, command: bytes, error: PolicyRefused, client: int) -> None:

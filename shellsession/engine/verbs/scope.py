@@ -19,7 +19,17 @@ from typing import Final, NamedTuple
 from ...models import Request
 from ..bash.shell import Shell
 from ..io.threads import Steps
-from ..wire import ERREXIT_TRAP, LONG_READS, READ_MAX, Mark, from_file, quote, sets_errexit, sets_errtrace
+from ..wire import (
+    ERREXIT_TRAP,
+    LONG_READS,
+    READ_MAX,
+    Mark,
+    from_file,
+    names_err_trap,
+    quote,
+    sets_errexit,
+    sets_errtrace,
+)
 from .collect import ask, asked
 from .core import Core
 
@@ -82,7 +92,7 @@ def guard_errexit(core: Core, shell: Shell, request: Request) -> Steps[bool]:
     known, text = core.known, request.command
     if not (known.errexit or sets_errexit(text)) or request.isolated or known.spelling or shell.version < LONG_READS:
         return False
-    if known.functions_trap or known.debugging or b"ERR" in text:
+    if known.functions_trap or known.debugging or names_err_trap(text):
         return False
     said = yield from ask(shell, _SHOW_TRAP)
     if said is None or b"trap -- " in said:
