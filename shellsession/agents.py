@@ -496,7 +496,8 @@ class Agents(_Agents[Session]):
         while True:
             with self._attempt(agent) as session:
                 self.registry.forget_loss(agent)
-                return session.restart()
+                session.restart()
+                return
 
     def close(self, agent: object = ...) -> None:
         """Close one agent's session, or without ``agent`` all of them, for good. Raises NoSuchAgent."""
@@ -547,7 +548,8 @@ class AsyncAgents(_Agents[AsyncSession]):
         while True:
             with self._attempt(agent) as session:
                 self.registry.forget_loss(agent)
-                return await session.restart()
+                await session.restart()
+                return
 
     async def close(self, agent: object = ...) -> None:
         """As ``Agents.close``. If the task is cancelled meanwhile, the sessions are closed all the same."""

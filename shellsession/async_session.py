@@ -30,13 +30,14 @@ from .errors import (
     LATE,
     NOT_YOURS,
     RESTARTED,
+    STILL_RUNS,
     NotRunning,
     SessionBusy,
     ShellSessionError,
 )
 from .files import FileReply, FileRequest, Transfer
 from .keys import check_keys
-from .models import OnOutput, Request, Result, Stream, to_bytes
+from .models import OnOutput, Request, Result, Stream, check_flag, to_bytes
 from .paging import Query, Read, page
 from .signatures import LoopSession, Seconds, Text, check_idle, pattern_of
 
@@ -540,9 +541,10 @@ class AsyncSession(Base, LoopSession[Request]):
             return drive(self.engine.exit_code(job))
         return None
 
-    async def restart(self) -> None:
+    async def restart(self, *, keep_state: bool = False) -> Restored:
         """As ``Session.restart``, for tasks."""
-        await self._restart(self._mine().restart)
+        check_flag("keep_state", keep_state)
+        return await self._restart(self._mine().restart, keep_state)
 
     async def snapshot(self, *, exclude: Sequence[str] = (), secrets: Sequence[str] = ()) -> Snapshot:
         """As ``Session.snapshot``."""
@@ -557,7 +559,7 @@ class AsyncSession(Base, LoopSession[Request]):
         """As ``Session.restore``."""
         engine = self._mine()
         check_snapshot(snapshot, engine.options)
-        return await self._restart(partial(engine.restore, snapshot))
+        return await self._restart(partial(engine.restart, snapshot))
 
     async def fork(self) -> Self:
         """As ``Session.fork``."""
@@ -577,10 +579,14 @@ class AsyncSession(Base, LoopSession[Request]):
             made.pop_all()
         return children
 
-    async def _restart(self, verb: Callable[[], Steps[T]]) -> T:
+    async def _restart(self, verb: Callable[[], Steps[Restored]], keep_state: bool = False) -> Restored:
         self._refuse_callbacks()
         engine = self._mine()
         engine.refuse_restart()
+        if keep_state and engine.current is not None:  # its task has the lock
+            verb = engine.restart_with_last_state(SessionBusy(STILL_RUNS))
+        elif keep_state:
+            verb = await self.do(engine.restart_with_state(), first=True)
         self._kill_running(RESTARTED)
         return await self._start(verb, first=True)  # calls that wait for the lock run in the new bash
 

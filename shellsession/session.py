@@ -22,10 +22,21 @@ from .engine.verbs.call import LARGE
 from .engine.verbs.engine import Moved, RestartPending
 from .engine.verbs.expect import expect, late
 from .engine.verbs.state import check_snapshot
-from .errors import CLOSED, ENDED, IN_CALLBACK, LATE, NOT_YOURS, RESTARTED, NotRunning, SessionBusy, ShellSessionError
+from .errors import (
+    CLOSED,
+    ENDED,
+    IN_CALLBACK,
+    LATE,
+    NOT_YOURS,
+    RESTARTED,
+    STILL_RUNS,
+    NotRunning,
+    SessionBusy,
+    ShellSessionError,
+)
 from .files import Transfer
 from .keys import check_keys
-from .models import Request, Result, Stream, to_bytes
+from .models import Request, Result, Stream, check_flag, to_bytes
 from .paging import Query, Read, page
 from .signatures import Output, Seconds, Text, ThreadSession, check_idle, pattern_of
 
@@ -335,13 +346,18 @@ class Session(Base, ThreadSession[Request]):
                 self._lock.release()
         return None
 
-    def restart(self) -> None:
+    def restart(self, *, keep_state: bool = False) -> Restored:
         """Start a new bash in the first directory and environment, and run the startup commands again.
 
         What runs is ended first; if another thread runs a command, its call returns with ``outcome="shell_exited"``.
         Calls that have not begun yet run in the new bash. Raises ShellUnavailable and SessionClosed.
+
+        * ``keep_state``: give the new bash the state of this one. While a command runs, or if bash is gone, that is the
+          state which ``recover=True`` has kept last. If there is none, raises SessionBusy or SnapshotUnavailable, and
+          ends nothing. The result lists what differs, as that of ``restore`` does.
         """
-        self._restart(self._mine().restart)
+        check_flag("keep_state", keep_state)
+        return self._restart(self._mine().restart, keep_state)
 
     def snapshot(self, *, exclude: Sequence[str] = (), secrets: Sequence[str] = ()) -> Snapshot:
         """Return the state of bash: directory, variables, functions, aliases, options, traps, and more.
@@ -362,7 +378,7 @@ class Session(Base, ThreadSession[Request]):
         """
         engine = self._mine()
         check_snapshot(snapshot, engine.options)
-        return self._restart(partial(engine.restore, snapshot))
+        return self._restart(partial(engine.restart, snapshot))
 
     def fork(self) -> Self:
         """Return a new session with the state of this one, and with its options: limits, sandbox, policy, redaction.
@@ -386,12 +402,16 @@ class Session(Base, ThreadSession[Request]):
             made.pop_all()
         return children
 
-    def _restart(self, verb: Callable[[], Steps[T]]) -> T:
+    def _restart(self, verb: Callable[[], Steps[Restored]], keep_state: bool = False) -> Restored:
         self._refuse_callbacks()
         engine, me = self._mine(), threading.get_ident()
         engine.refuse_restart()
         try:
             self._restarting.add(me)
+            if keep_state and engine.current is not None:  # its thread has the lock
+                verb = engine.restart_with_last_state(SessionBusy(STILL_RUNS))
+            elif keep_state:
+                verb = self.do(engine.restart_with_state())
             self._kill_running(RESTARTED)
             return self._start(verb)  # calls that wait for the lock run in the new bash
         finally:

@@ -320,6 +320,23 @@ def test_restart_and_close(sh: Session) -> None:
     assert (sh.closed, sh.pid, sh.jobs()) == (True, None, [])
 
 
+def test_restart_keeps_the_state_if_asked(sh: Session) -> None:
+    seconds = unique_seconds()
+    sh.run(f"cd /usr; X='a b'; f() {{ echo $X; }}; set -o pipefail; sleep {seconds} &")
+    pid = sh.pid
+    report = sh.restart(keep_state=True)
+    assert (report.not_restored, sh.restored, sh.pid != pid) == ((), report, True)
+    assert with_argument(seconds) == []
+    assert sh.run("f; pwd; set -o | grep pipefail").stdout.split() == ["a", "b", "/usr", "pipefail", "on"]
+    sh.run("sleep 100", timeout=0.1, on_timeout="yield")
+    with pytest.raises(SessionBusy):
+        sh.restart(keep_state=True)
+    sh.interrupt()
+    with pytest.raises(InvalidRequest, match="keep_state"):
+        sh.restart(keep_state=cast(bool, 1))
+    assert sh.run("f").stdout == "a b\n"
+
+
 def test_snapshot_is_restored_after_the_end_of_the_shell(sh: Session) -> None:
     sh.run(r"""cd /usr; X=$'\xff'; f() { printf %s "$X"; }; T_TOKEN=1; l=(secret-1 2); set -o pipefail""")
     snap = sh.snapshot(exclude=["*_TOKEN"], secrets=["secret-1"])

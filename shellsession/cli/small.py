@@ -191,21 +191,23 @@ def interrupt(args: Namespace, _: ArgumentParser) -> int:
 
 @verb(
     "[OPTIONS] AGENT",
+    option("--keep-state", action="store_true", help="the fresh bash gets the state of the old one"),
     add_place,
     add_agent,
     examples=[
         ("shellsession restart builder", "when its shell is in a bad state"),
+        ("shellsession restart --keep-state builder", "end what it has left running, and keep the rest"),
         ("shellsession restart --socket /run/ci/socket builder", "an agent of another daemon"),
     ],
 )
 def restart(args: Namespace, _: ArgumentParser) -> int:
     """Give an agent a fresh bash, in the directory and with the environment that its session was opened with.
-    Everything that runs in the old one is ended, background jobs too."""
+    Everything that runs in the old one is ended, background jobs too. With --keep-state, what could not be restored is
+    listed, and the exit status is 1 then."""
     from ..daemon.client.admin import Visit
 
     with Visit(args.agent, args.socket) as visit:
-        visit.restart()
-    return 0
+        return _say_missing(visit.restart(keep_state=args.keep_state))
 
 
 _add_file: Final = option("file", metavar="FILE", help="the file of the snapshot")

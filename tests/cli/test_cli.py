@@ -199,6 +199,14 @@ def test_restart_gives_a_fresh_bash(daemon: Daemon, agent: str) -> None:
     assert not is_alive(before)
 
 
+def test_restart_keeps_the_state_with_a_flag(daemon: Daemon, agent: str) -> None:
+    before = pid_of(agent, daemon)
+    cli(daemon.socket, "run", "-s", agent, "cd /usr; X=kept")
+    assert cli(daemon.socket, "restart", "--keep-state", agent).returncode == 0
+    assert cli(daemon.socket, "run", "-s", agent, "echo $X $PWD").stdout == b"kept /usr\n"
+    assert pid_of(agent, daemon) != before
+
+
 def test_kill_closes_one_session_or_all(daemon: Daemon) -> None:
     pids = {name: pid_of(name, daemon) for name in ("k1", "k2", "k3", "k4")}
     some = cli(daemon.socket, "kill", "k1", "not there", "k2", "k1")

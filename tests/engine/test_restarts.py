@@ -29,7 +29,7 @@ VERBS: dict[str, tuple[Callable[[Session], Any], int]] = {
     "open": (lambda sh: sh.open() and None, 2),
     "run": (lambda sh: sh.run(COUNT).stdout, 2),
     "stream": (lambda sh: list(sh.stream(COUNT))[-1].stdout, 2),  # type: ignore[union-attr]
-    "restart": (lambda sh: sh.restart(), 3),
+    "restart": (lambda sh: None if sh.restart().complete else "", 3),
 }
 
 

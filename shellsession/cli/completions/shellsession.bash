@@ -33,7 +33,7 @@ _shellsession() {
     'output --lines' | 'output --grep' | 'output --bytes' | 'output --tail' | 'output --since' | 'output --max-chars' | 'output --socket' | 'output --via') choices='' ;;
     'output '*) if [[ $word == -* ]]; then choices='-h --help --stream --lines --grep --bytes --tail --since --max-chars --socket --via'; else choices='AGENTS'; fi ;;
     'restart --socket' | 'restart --via') choices='' ;;
-    'restart '*) if [[ $word == -* ]]; then choices='-h --help --socket --via'; else choices='AGENTS'; fi ;;
+    'restart '*) if [[ $word == -* ]]; then choices='-h --help --keep-state --socket --via'; else choices='AGENTS'; fi ;;
     'snapshot --exclude' | 'snapshot --socket' | 'snapshot --via') choices='' ;;
     'snapshot '*) if [[ $word == -* ]]; then choices='-h --help --exclude --socket --via'; else choices='AGENTS'; fi ;;
     'restore --socket' | 'restore --via') choices='' ;;

@@ -146,6 +146,7 @@ complete -c shellsession -n '_shtab_shellsession_using output' -l via -x -d 'a p
 complete -c shellsession -n '_shtab_shellsession_using output; and test $_shtab_shellsession_npos -eq 0' -ka "(shellsession ls --names 2>/dev/null)" -d 'whose session'
 complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a restart -d 'give an agent a fresh bash'
 complete -c shellsession -n '_shtab_shellsession_using restart' -s h -l help -d 'show this help message and exit'
+complete -c shellsession -n '_shtab_shellsession_using restart' -l keep-state -d 'the fresh bash gets the state of the old one'
 complete -c shellsession -n '_shtab_shellsession_using restart' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
 complete -c shellsession -n '_shtab_shellsession_using restart' -l via -x -d 'a program that leads to the daemon elsewhere, such as '"'"'ssh box'"'"''
 complete -c shellsession -n '_shtab_shellsession_using restart; and test $_shtab_shellsession_npos -eq 0' -ka "(shellsession ls --names 2>/dev/null)" -d 'whose session'

@@ -233,6 +233,7 @@ _shtab_shellsession_output_defaults_added=0
 
 _shtab_shellsession_restart_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--keep-state[the fresh bash gets the state of the old one]"
   "--socket[the daemon\'s socket]:PATH:_files"
   "--via[a program that leads to the daemon elsewhere, such as \'ssh box\']:WORDS:"
   ":whose session:_shellsession_agents"

@@ -632,9 +632,9 @@ class Remote(AnySession[PreparedRun]):
         """
         return await self._result(self.message("interrupt", **({"command": command} if command else {})))
 
-    async def _restart(self) -> None:
-        await self._ask(self.message("restart"))
-        self.handed_back = ""
+    async def _restart(self, keep_state: bool) -> Restored:
+        check_flag("keep_state", keep_state)
+        return await self._restarted(self.message("restart", **({"keep_state": True} if keep_state else {})))
 
     async def _snapshot(self, exclude: Sequence[str], secrets: Sequence[str]) -> Snapshot:
         wanted = [list(check_patterns(exclude)), list(check_secrets(secrets))]
@@ -650,7 +650,10 @@ class Remote(AnySession[PreparedRun]):
     async def _restore(self, snapshot: Snapshot) -> Restored:
         if not isinstance(snapshot, Snapshot):
             raise InvalidRequest(f"snapshot must be a Snapshot, not {type(snapshot).__name__}")
-        reply = await self._ask(self.message("restore", snapshot.to_bytes()))
+        return await self._restarted(self.message("restore", snapshot.to_bytes()))
+
+    async def _restarted(self, request: Message) -> Restored:
+        reply = await self._ask(request)
         self.handed_back = ""
         self._restored = _report_of(reply)
         return self._restored

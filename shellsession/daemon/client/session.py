@@ -131,12 +131,12 @@ class RemoteSession(Remote, ThreadSession[PreparedRun]):
         """As ``Session.jobs``. Released jobs are known as long as the daemon runs and the agent has a session."""
         return self._jobs(RemoteThreadJob, released)
 
-    def restart(self) -> None:
+    def restart(self, *, keep_state: bool = False) -> Restored:
         """Start a fresh bash in the first cwd and environment, and run the startup commands again.
 
-        Ends what other clients run here.
+        Ends what other clients run here. ``keep_state``: as in ``Session.restart``.
         """
-        return self._backend.give(self._restart())
+        return self._backend.give(self._restart(keep_state))
 
     def snapshot(self, *, exclude: Sequence[str] = (), secrets: Sequence[str] = ()) -> Snapshot:
         """As ``Session.snapshot``."""

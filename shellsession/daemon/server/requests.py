@@ -274,9 +274,10 @@ class Interrupt(OfCommand):
 
 
 class Restart(OfAgent):
-    """``Session.restart``."""
+    """``Session.restart``. The reply's part lists what was not restored."""
 
     verb: Literal["restart"]
+    keep_state: bool = False
 
 
 class TakeSnapshot(OfAgent):

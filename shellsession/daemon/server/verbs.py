@@ -286,8 +286,12 @@ async def _glimpse(shared: SharedSession, incoming: Incoming) -> Answer:
     return Answer({"value": ended}, (text,))
 
 
-async def _restart(shared: SharedSession, _: Incoming) -> None:
-    await _restart_with(shared, shared.session.restart)
+async def _restart(shared: SharedSession, incoming: Incoming) -> Answer:
+    keep_state = incoming.request.keep_state
+    report = await _restart_with(shared, lambda: shared.session.restart(keep_state=keep_state))
+    if keep_state:
+        shared.note_restored()
+    return _reported(report)
 
 
 async def _restore(shared: SharedSession, incoming: Incoming) -> Answer:

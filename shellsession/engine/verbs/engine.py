@@ -67,6 +67,7 @@ _ENDINGS: Final[dict[str, tuple[Outcome, str]]] = {
 _PRINTED: Final = HandedBack(*_ENDINGS[OUTPUT])
 
 _ELSEWHERE: Final = "another thread, task or client waits on the command, and gets what it prints"
+_NO_STATE: Final = "there is no bash whose state could be kept: it has ended, or has not been started yet"
 # Seconds for bash's answer about a job. A prompt that takes longer (PROMPT_COMMAND) leaves the question open.
 _ASK_PATIENCE: Final = 0.25
 
@@ -555,15 +556,31 @@ class Engine(Core):
         self.refuse_closed()
         first_directory(self.options.cwd)  # raises if it is gone meanwhile
 
-    def restart(self, snapshot: Snapshot | None = None) -> Steps[None]:
+    def restart(self, snapshot: Snapshot | None = None) -> Steps[Restored]:
         """Start a new bash with the first directory and environment, and run the startup commands again.
 
-        ``snapshot``: see ``open``.
+        ``snapshot``: see ``open``. Returns what the restore of it has done.
         """
         self.forget_kill()
         yield from shell_end.or_abandon(self, self._end(RESTARTED))
         self.pop_loss()  # no need to report a lost shell to a caller that asks for a restart
+        self.restored = Restored()
         yield from self.open(snapshot)
+        return self.restored
+
+    def restart_with_state(self) -> Steps[Callable[[], Steps[Restored]]]:
+        """Return the restart that gives the new bash the state of this one. If it raises, nothing was ended."""
+        try:
+            if self.shell is None:
+                raise SnapshotUnavailable(_NO_STATE)
+            snapshot = yield from self.snapshot((), None)
+        except (SessionBusy, ShellUnavailable, SnapshotUnavailable) as error:
+            return self.restart_with_last_state(error)
+        return partial(self.restart, snapshot)
+
+    def restart_with_last_state(self, fault: ShellSessionError) -> Callable[[], Steps[Restored]]:
+        """Return the restart that gives the new bash the state that was kept last. If none was, raise the error."""
+        raise fault
 
     # -- state
 
@@ -577,11 +594,6 @@ class Engine(Core):
         if not self._is_idle():
             raise ShellUnavailable("the shell has ended meanwhile: the next command reports how")
         return (yield from shielded(state.take(self, exclude, is_secret)))
-
-    def restore(self, snapshot: Snapshot) -> Steps[Restored]:
-        """Restart, and give the new bash the state of the snapshot."""
-        yield from self.restart(snapshot)
-        return self.restored
 
     def close(self, in_order: bool = True) -> Steps[None]:
         """End everything that belongs to the session. Nothing is left when this returns.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from types import MappingProxyType
 from typing import Final
 
@@ -18,7 +19,7 @@ from ...models import Request, Result
 from ...options import Options
 from ...signatures import Seconds
 from ...state.snapshot import Snapshot
-from ...state.values import Difference
+from ...state.values import Difference, Restored
 from ...text import ago
 from ..io.threads import Steps
 from .call import Call
@@ -133,13 +134,16 @@ class Recovering(Engine):
     def interrupt(self, meant: Call | None = None) -> Steps[Result]:
         return (yield from self._continued((yield from super().interrupt(meant))))
 
-    def restart(self, snapshot: Snapshot | None = None) -> Steps[None]:
+    def restart(self, snapshot: Snapshot | None = None) -> Steps[Restored]:
         kept, self.kept = self.kept, None
         try:
-            yield from super().restart(snapshot)
+            return (yield from super().restart(snapshot))
         except BaseException:
             self.kept = self.kept or kept
             raise
+
+    def restart_with_last_state(self, fault: ShellSessionError) -> Callable[[], Steps[Restored]]:
+        return super().restart_with_last_state(fault) if self.kept is None else super().restart
 
     # -- keep the state
 
