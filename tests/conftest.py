@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bashes import BASH, OTHERS, version_of
 from daemons import Daemon, Proxy, Raw, running
 from gates import Gate
 from hypothesis import HealthCheck, settings
@@ -108,6 +109,15 @@ def company() -> Iterator[None]:
     with Session() as sh:
         sh.run("true")
         yield
+
+
+@pytest.fixture(scope="module", params=[BASH, *OTHERS], ids=[Path(bash).name for bash in (BASH, *OTHERS)])
+def each_bash(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int]]:
+    """Each bash in turn as the one that sessions find, and its version."""
+    (directory := tmp_path_factory.mktemp("bin")).joinpath("bash").symlink_to(request.param)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
+        yield version_of(request.param)
 
 
 def emptied(directory: Path) -> Path:

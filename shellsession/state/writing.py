@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Final, NamedTuple
 
 from .snapshot import Snapshot, is_name
@@ -87,7 +88,7 @@ def script(
     ``environment``: the names of the variables that bash was started with: those that the snapshot's session had
     inherited, too, keep their value. ``singly``: define each function by itself.
     """
-    plan = _plan(snapshot, fresh, environment)
+    plan, path = _plan(snapshot, fresh, environment), functions_path.decode("utf-8", "surrogateescape")
     body = [*_begin(fresh), *_settings(snapshot, fresh), *_lose(plan)]
     late, references, frozen = list[bytes](), list[bytes](), list[str]()
     for name, variable in plan.variables.items():
@@ -100,7 +101,7 @@ def script(
             (late if name in _LATE else body).extend(_assignment(name, variable))
             frozen += [name] * ("r" in variable.attributes)
     if plan.functions:
-        body += _defining(plan.functions.values()) if singly else _sourcing(functions_path)
+        body += _sourcing(path, singly)
     for letter in "xtr":
         if names := [name for name, one in plan.functions.items() if letter in one.attributes]:
             body.append(b"\\builtin declare -f%b -- %b" % (letter.encode(), _words(names)))
@@ -109,8 +110,8 @@ def script(
     body += [*late, *references]
     body += [b"\\builtin declare -r -- %b" % _words(frozen)] if frozen else []
     body.append(b"; ".join(_end(snapshot, fresh)))
-    definitions = b"" if singly else b"".join(map(_definition, plan.functions.values()))
-    return Script(b"\n".join(body), definitions)
+    define = partial(_defining, path=path) if singly else _definition
+    return Script(b"\n".join(body), b"".join(map(define, plan.functions.values())))
 
 
 def _plan(snapshot: Snapshot, fresh: Snapshot, environment: Collection[str]) -> _Plan:
@@ -217,28 +218,26 @@ def _definition(function: Function) -> bytes:
     return b"function " + function.text.removeprefix("function ").encode("utf-8", "surrogateescape")
 
 
-def _sourcing(path: bytes) -> Iterator[bytes]:
-    """Yield the lines that source a file of definitions, in which bash runs nothing else."""
-    word = quote(path.decode("utf-8", "surrogateescape"))
-    return _guarded(f"[[ ${{BASH_SOURCE[0]}} != {word.decode()} ]]", [b"\\builtin . " + word])
+def _defining(function: Function, path: str) -> bytes:
+    """Return a line that defines the function. If bash cannot read a definition, this does not end the file.
 
-
-def _defining(functions: Iterable[Function]) -> Iterator[bytes]:
-    """Yield the lines that define each function by itself, and run nothing else.
-
-    A definition that bash cannot read ends the file that has it. It does not end these.
+    The line names its file. So ``_sourcing`` can tell it from the commands of a forged function.
     """
-    texts = (_definition(one).decode("utf-8", "surrogateescape") for one in functions)
-    return _guarded(r"[[ $BASH_COMMAND == '\builtin '* ]]", [b"\\builtin eval -- " + quote(text) for text in texts])
+    text = _definition(function).decode("utf-8", "surrogateescape")
+    return b"\\builtin eval -- %b <%b\n" % (quote(text), quote(path))
 
 
-def _guarded(condition: str, lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the lines between others that let bash run only commands for which the condition holds.
+def _sourcing(path: str, singly: bool) -> Iterator[bytes]:
+    """Yield the lines that source the file of definitions, in which bash runs nothing else.
 
     With extdebug, bash skips a command for which the DEBUG trap is false. A definition runs no such trap.
+    ``singly``: it has a line for each definition. Outside of a file, `eval` with half a definition ends bash 5.0.
     """
-    yield b"\\builtin shopt -s extglob extdebug; \\builtin set -T; \\builtin trap -- %b DEBUG" % quote(condition)
-    yield from lines
+    word = quote(path)
+    ours = f" || $BASH_COMMAND == *{path.rpartition('/')[2]}*" if singly else ""
+    trap = quote(f"[[ ${{BASH_SOURCE[0]}} != {word.decode()}{ours} ]]")
+    yield b"\\builtin shopt -s extglob extdebug; \\builtin set -T; \\builtin trap -- %b DEBUG" % trap
+    yield b"\\builtin . " + word
     yield b"\\builtin trap - DEBUG; \\builtin shopt -u extdebug"
 
 

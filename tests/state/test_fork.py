@@ -22,6 +22,8 @@ from shellsession import (
     StartupFailed,
 )
 
+pytestmark = pytest.mark.usefixtures("each_bash")
+
 STATE = "cd /usr; A='a b'; export B=2; declare -A m=([k]=v); f() { echo $A; }; alias ll='ls -l'; set -f; umask 077"
 
 

@@ -14,6 +14,8 @@ from states import listed
 from shellsession import Session, Snapshot
 from shellsession.state.values import Variable
 
+pytestmark = pytest.mark.usefixtures("each_bash")
+
 _RAW = st.binary(max_size=12).map(lambda data: data.replace(b"\0", b"$(touch executed)"))
 _TEXTS = st.one_of(
     _RAW.map(lambda data: data.decode("utf-8", "surrogateescape")),
@@ -37,7 +39,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def pair(place: Path) -> Iterator[tuple[Session, Session, Snapshot]]:
+def pair(place: Path, each_bash: tuple[int, int]) -> Iterator[tuple[Session, Session, Snapshot]]:
     with Session(cwd=place, tty=False) as first, Session(cwd=place, tty=False) as second:
         second.open()
         yield first, second, first.snapshot()
@@ -80,7 +82,7 @@ def _scripts() -> list[Path]:
     return found[:150]
 
 
-def test_real_scripts_survive_as_functions(place: Path) -> None:
+def test_real_scripts_survive_as_functions(place: Path, each_bash: tuple[int, int]) -> None:
     with Session(cwd=place, tty=False) as sh:
         for number, path in enumerate(_scripts()):
             text = f"script_{number}() {{\n".encode() + path.read_bytes() + b"\n}\n"
@@ -91,5 +93,6 @@ def test_real_scripts_survive_as_functions(place: Path) -> None:
             pytest.skip("this machine has few scripts")
         report = sh.restore(snapshot)
         lost = {one.name for one in report.not_restored}
-        assert len(lost) <= len(snapshot.functions) // 50
+        # Before 5.1, bash prints a function in a function wrongly if it ends with a here document.
+        assert len(lost) <= len(snapshot.functions) // (50 if each_bash >= (5, 1) else 20)
         assert {name: one for name, one in snapshot.functions.items() if name not in lost} == sh.snapshot().functions

@@ -10,10 +10,11 @@ import signal
 from pathlib import Path
 
 import pytest
-from bashes import VERSION
 from system import PATIENCE, is_alive, wait_until
 
 from shellsession import AsyncSession, InvalidRequest, Result, Session
+
+pytestmark = pytest.mark.usefixtures("each_bash")
 
 STATE = "cd /usr; A='a b'; export B=2; f() { echo $A; }; alias ll='ls -l'; set -f; trap 'echo usr' USR1"
 ASKED = "echo $PWD, $A, $B; f; alias ll; echo $-; trap -p USR1"
@@ -129,7 +130,6 @@ def test_asyncio_session_recovers(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.skipif(VERSION < (5, 1), reason="before 5.1 `set -e` ends the shell")
 def test_after_any_death_the_state_is_that_of_the_promised_moment(recovering: Session) -> None:
     """``recovered`` says how many commands are missing; with each one, X and the directory of a file change."""
     choose = random.Random(os.environ.get("PYTEST_XDIST_WORKER", "") or 0)

@@ -11,6 +11,8 @@ from states import listed
 
 from shellsession import Session
 
+pytestmark = pytest.mark.usefixtures("each_bash")
+
 # Each would make the file if any shell evaluated it.
 _CODE: Final = "$(touch executed)"
 _HOSTILE: Final = {
@@ -85,7 +87,8 @@ _HOSTILE: Final = {
     "heredoc with the head of a function": (
         "aa() { cat <<E\nzz () \n{ \n    touch executed\n}\nE\n}\nzz() { echo z; }\n"
     ),
-    "heredocs": "f() { cat <<A <<'B'\n$a\nA\nb \\\nB\n}\ng() { cat <<-E | cat\n\ttab\n\tE\n}\nh() { :; }",
+    "heredocs": "f() { cat <<A\n$a\nA\n}\ng() { cat <<-'E' | cat\n\ttab \\\n\tE\n}\nh() { :; }",
+    "two heredocs of a command": "f() { cat <<A <<'B'\n$a\nA\nb \\\nB\n}\ng() { :; }",
     "disabled builtins": "enable -n echo test kill",
     "completions": (
         f"complete -W 'a b {_CODE}' foo; complete -F _x -o nospace bar; complete -C \"x 'y'\" baz; complete -D -F _d"
@@ -117,6 +120,23 @@ def restored(setup: str, here: Path, **options: Any) -> tuple[list[bytes], list[
 
 
 @pytest.mark.parametrize("case", _HOSTILE)
-def test_restored_state_is_equal(case: str, here: Path) -> None:
+def test_restored_state_is_equal(case: str, here: Path, each_bash: tuple[int, int]) -> None:
+    if case == "two heredocs of a command" and each_bash < (5, 0):
+        pytest.skip("bash 4.4 prints this function otherwise the second time")
     first, second, _ = restored(_HOSTILE[case], here)
     assert second == first
+
+
+def test_completions_with_code_are_not_run(here: Path) -> None:
+    """Bash 4.4 lists them without quotes, so they may come back otherwise, and are named."""
+    with Session(cwd=here) as sh:
+        sh.run(f"complete -F 'x;touch executed' one; complete -W a 'two {_CODE}'; complete -C '{_CODE}' three")
+        sh.restore(sh.snapshot())
+        assert sh.run("complete -p three; echo on").stdout.endswith("on\n")
+
+
+def test_descriptor_of_the_trace_is_named(here: Path) -> None:
+    with Session(cwd=here) as sh:
+        sh.run("exec {BASH_XTRACEFD}>trace; X=1")
+        assert {one.name for one in sh.restore(sh.snapshot()).not_restored} == {"BASH_XTRACEFD"}
+        assert sh.run("echo $X").stdout == "1\n"

@@ -28,6 +28,8 @@ from shellsession.engine.io.control_socket import ControlSocket
 from shellsession.engine.verbs import state
 from shellsession.state.values import Function, Variable
 
+pytestmark = pytest.mark.usefixtures("each_bash")
+
 _SETUP = """
 cd /usr; X=1; export Y='a b'; l=(1 2); declare -A m=([k]=v); f() { echo "f $X"; }; alias ll='ls -l'
 set -o pipefail; shopt -s extglob; trap 'echo trapped' USR1; set -- one 'two words'; umask 027
@@ -259,6 +261,7 @@ def test_snapshot_with_impossible_names_is_refused(hostile: dict[str, Any], tmp_
     [
         {"functions": {"f": Function("f () \n{ \n    :\n}\ntouch executed\n")}},
         {"functions": {"f": Function("f () { :; }; touch executed")}},
+        {"functions": {"f": Function("f () { :; }\n\\builtin printf x >executed\n")}},
         {
             "functions": {
                 "f": Function(f"f () {{ :; }}; x={_CODE}; for x in 1; do touch executed; done; (touch executed)\n")

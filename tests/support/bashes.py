@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from typing import Final
 
 BASH: Final = shutil.which("bash") or "/bin/bash"
+# More of them for the fixture ``each_bash``, by name or path: SHELLSESSION_TEST_BASHES=bash-4.4:bash-5.3
+OTHERS: Final = [shutil.which(one) or one for one in os.environ.get("SHELLSESSION_TEST_BASHES", "").split(":") if one]
 
 
-def _version() -> tuple[int, int]:
-    question = [BASH, "-c", "echo ${BASH_VERSINFO[@]:0:2}"]
+def version_of(bash: str) -> tuple[int, int]:
+    """The major and the minor version."""
+    question = [bash, "-c", "echo ${BASH_VERSINFO[@]:0:2}"]
     major, minor = subprocess.run(question, capture_output=True, check=True).stdout.split()
     return int(major), int(minor)
 
@@ -21,7 +25,7 @@ def _status_at_prompt(text: bytes) -> int:
 
 
 # For example (5, 2). A test that holds only for some versions checks this, and says why.
-VERSION: Final = _version()
+VERSION: Final = version_of(BASH)
 # The line number in bash's errors for the first line of a `-c`: for a command not found, and for a builtin. Before 5.1
 # bash counts from 0, and names the line only for builtins.
 FIRST_LINE: Final = "line 1: " if VERSION >= (5, 1) else ""
