@@ -29,16 +29,20 @@ if TYPE_CHECKING:
     import sqlite3
 
 # The version of the tables, in SQLite's ``user_version``. A newer database is left as it is.
-_VERSION: Final = 2
+_VERSION: Final = 3
 _TABLES: Final = (
     "CREATE TABLE IF NOT EXISTS agents (agent BLOB PRIMARY KEY, cwd BLOB NOT NULL, running TEXT NOT NULL,"
-    " expired INTEGER NOT NULL, rules TEXT NOT NULL, at REAL NOT NULL) WITHOUT ROWID",
+    " expired INTEGER NOT NULL, rules TEXT NOT NULL, at REAL NOT NULL, is_current INTEGER NOT NULL DEFAULT 0)"
+    " WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS snapshots (agent BLOB PRIMARY KEY, data BLOB NOT NULL)",
 )
-_READ: Final = "SELECT agent, cwd, running, expired, rules FROM agents WHERE at >= ? ORDER BY at DESC LIMIT ?"
+# The version that has ``is_current``, and how an older database gets it.
+_HAS_CURRENT: Final = 3
+_ADD_CURRENT: Final = "ALTER TABLE agents ADD COLUMN is_current INTEGER NOT NULL DEFAULT 0"
+_READ: Final = "SELECT agent, cwd, running, expired, rules, %s FROM agents WHERE at >= ? ORDER BY at DESC LIMIT ?"
 _DELETE: Final = ("DELETE FROM agents WHERE agent = ?", "DELETE FROM snapshots WHERE agent = ?")
 _PUT_SNAPSHOT: Final = "INSERT OR REPLACE INTO snapshots VALUES (?, ?)"
-_PUT: Final = "INSERT OR REPLACE INTO agents VALUES (?, ?, ?, ?, ?, ?)"
+_PUT: Final = "INSERT OR REPLACE INTO agents VALUES (?, ?, ?, ?, ?, ?, ?)"
 # How many agents of one daemon are remembered, and for how many seconds after their last change.
 _RECORDS_MAX: Final = 10_000
 _LIFETIME: Final = 90 * 86400.0
@@ -56,13 +60,15 @@ class StoredAgent(NamedTuple):
 
     ``cwd``: the directory of its bash; "" if it has run nothing. ``running``: the text, without secrets, of a command
     that had not ended; "" for none. ``expired``: its session was closed after being idle for too long. ``rules``: the
-    sandbox, the policy and the redaction that were named for it, as JSON; "" for none.
+    sandbox, the policy and the redaction that were named for it, as JSON; "" for none. ``is_current``: its snapshot was
+    taken after its last command.
     """
 
     cwd: str = ""
     running: str = ""
     expired: bool = False
     rules: str = ""
+    is_current: bool = False
 
 
 class Store:
@@ -227,8 +233,8 @@ class Store:
         _take(self._lock)
         self._database = database = sqlite3.connect(self.path, 0.0, check_same_thread=False)
         try:
-            if _has_tables(database) and not self._records:  # first: a full disk can be read
-                self._records = _read(database)
+            if (version := _version(database)) and not self._records:  # first: a full disk can be read
+                self._records = _read(database, version)
             # A commit appends to the log, and waits for no disk.
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = NORMAL")
@@ -236,6 +242,8 @@ class Store:
             with database:
                 for table in _TABLES:
                     database.execute(table)
+                if 0 < version < _HAS_CURRENT:
+                    database.execute(_ADD_CURRENT)
                 database.execute(f"PRAGMA user_version = {_VERSION}")
                 database.execute("DELETE FROM agents WHERE at < ?", (time.time() - _LIFETIME,))
                 database.execute("DELETE FROM snapshots WHERE agent NOT IN (SELECT agent FROM agents)")
@@ -256,8 +264,8 @@ class Store:
             _check(os.lstat(self.path), self.path)
             address = f"{Path(self.path).as_uri()}?mode=ro" + "&immutable=1" * (not os.path.exists(f"{self.path}-wal"))
             with closing(sqlite3.connect(address, uri=True)) as database:
-                if _has_tables(database):
-                    self._records = _read(database)
+                if version := _version(database):
+                    self._records = _read(database, version)
         except PermissionError:  # not ours: it never had a record
             pass
         except (OSError, sqlite3.Error) as error:
@@ -271,19 +279,22 @@ class Store:
         return why
 
 
-def _has_tables(database: sqlite3.Connection) -> bool:
-    """Has somebody made the tables? Raises OSError if that was a newer version."""
-    (version,) = database.execute("PRAGMA user_version").fetchone()
+def _version(database: sqlite3.Connection) -> int:
+    """The version of the tables; 0 if nobody has made them. Raises OSError if it is a newer one."""
+    version: int = database.execute("PRAGMA user_version").fetchone()[0]
     if version > _VERSION:
         raise OSError(f"it was made by a newer version of shellsession (tables {version}, not {_VERSION})")
-    return bool(version)
+    return version
 
 
-def _read(database: sqlite3.Connection) -> dict[str, StoredAgent]:
-    rows = database.execute(_READ, (time.time() - _LIFETIME, _RECORDS_MAX)).fetchall()
+def _read(database: sqlite3.Connection, version: int) -> dict[str, StoredAgent]:
+    current = "is_current" if version >= _HAS_CURRENT else "0"
+    rows = database.execute(_READ % current, (time.time() - _LIFETIME, _RECORDS_MAX)).fetchall()
     return {
-        agent.decode("utf-8", "surrogatepass"): StoredAgent(os.fsdecode(cwd), running, bool(expired), rules)
-        for agent, cwd, running, expired, rules in rows[::-1]
+        agent.decode("utf-8", "surrogatepass"): StoredAgent(
+            os.fsdecode(cwd), running, bool(expired), rules, bool(is_current)
+        )
+        for agent, cwd, running, expired, rules, is_current in rows[::-1]
     }
 
 
@@ -292,7 +303,7 @@ def _bytes(agent: str) -> bytes:
 
 
 def _row(record: StoredAgent) -> tuple[object, ...]:
-    return os.fsencode(record.cwd), record.running, record.expired, record.rules, time.time()
+    return os.fsencode(record.cwd), record.running, record.expired, record.rules, time.time(), record.is_current
 
 
 def forget_recorded(place: str, agent: str | None) -> int:

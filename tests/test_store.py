@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,8 @@ from shellsession.store import Store, StoredAgent, path_for
 
 PATHS = st.binary(max_size=20).map(os.fsdecode)
 TEXTS = st.text(max_size=20)
-RECORDS = st.builds(StoredAgent, PATHS, TEXTS.filter(lambda text: not any("\ud800" <= one <= "\udfff" for one in text)))
+VALID = TEXTS.filter(lambda text: not any("\ud800" <= one <= "\udfff" for one in text))
+RECORDS = st.builds(StoredAgent, PATHS, VALID, is_current=st.booleans())
 
 
 def test_records_of_any_text_are_found_again(tmp_path: Path) -> None:
@@ -85,6 +87,23 @@ def test_newer_database_is_left_as_it_is(tmp_path: Path) -> None:
     assert "made by a newer version" in newer.unreadable
     assert newer.get("a") == StoredAgent("/"), "as long as the process"
     assert path.read_bytes() == before
+
+
+def test_older_database_keeps_its_records(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE agents (agent BLOB PRIMARY KEY, cwd, running, expired, rules, at) WITHOUT ROWID")
+        database.execute("CREATE TABLE snapshots (agent BLOB PRIMARY KEY, data BLOB NOT NULL)")
+        database.execute("INSERT INTO agents VALUES (?, ?, '', 0, '', ?)", (b"a", b"/usr", time.time()))
+        database.execute("INSERT INTO snapshots VALUES (?, ?)", (b"a", b"state"))
+        database.execute("PRAGMA user_version = 2")
+    database.close()
+    for _ in range(2):
+        store = Store(str(path))
+        assert (store.agents(), store.snapshot("a"), store.fault) == ({"a": StoredAgent("/usr")}, b"state", "")
+        store.put("b", StoredAgent("/", is_current=True))
+        store.forget("b")
+        store.close()
 
 
 @pytest.mark.parametrize("what", ["directory of others", "link", "two names", "a directory"])

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import pytest
@@ -29,6 +29,7 @@ from shellsession import (
     Policy,
     PolicyRefused,
     Sandbox,
+    SessionClosed,
     StateLost,
     aconnect,
     connect,
@@ -338,6 +339,18 @@ def stored(daemon: Daemon, agent: str) -> bool:
         return bool(database.execute("SELECT 1 FROM snapshots WHERE agent = ?", (agent.encode(),)).fetchone())
 
 
+def is_current(daemon: Daemon, agent: str) -> bool:
+    """Whether the daemon has written the state after the last command."""
+    with closing(sqlite3.connect(f"file:{database_of(daemon)}?mode=ro", uri=True)) as database:
+        row = database.execute("SELECT is_current FROM agents WHERE agent = ?", (agent.encode(),)).fetchone()
+        return bool(row == (1,))
+
+
+async def tool_call(daemon: Daemon, agent: str, command: str) -> str:
+    async with aconnect(agent, daemon.socket, False, recover=True) as session:
+        return await Toolbox(session).call("bash", {"command": command})
+
+
 def database_of(daemon: Daemon) -> str:
     (path,) = Path(os.environ["XDG_STATE_HOME"]).glob("shellsession/state-*.db")
     return str(path)
@@ -443,3 +456,135 @@ def test_the_command_line_recovers_unless_told_not_to(daemon: Daemon) -> None:
         ended = cli(daemon.socket, "run", "-s", agent, "--", "exit 3")
         assert (b"a fresh bash continues in" in ended.stderr) == (not flags)
         assert cli(daemon.socket, "run", "-s", agent, "--", "echo $A").stdout == stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_tool_runs_its_first_command_where_the_last_state_came_back(
+    tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with running(tmp_path) as daemon:
+        asyncio.run(tool_call(daemon, "a", "cd /usr; A=1"))
+        asyncio.run(tool_call(daemon, "a", "A=2"))
+        if number == signal.SIGKILL:
+            wait_until(lambda: is_current(daemon, "a"), "the state")
+        end(daemon, number)
+    with running(tmp_path) as daemon:
+        told = asyncio.run(tool_call(daemon, "a", "echo $A $PWD"))
+        assert told.startswith("2 /usr\n")
+        assert "a fresh bash continues in /usr with the state as it was" in told
+        assert asyncio.run(tool_call(daemon, "a", "echo $A")) == "2"
+
+
+@pytest.mark.parametrize("last", ["echo 2", "A=2; sleep 99", "without recover"])
+def test_tool_gets_the_notice_once_where_the_state_is_older_than_the_last_command(
+    tmp_path: Path, last: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with running(tmp_path) as daemon:
+        with connect("a", daemon.socket, False, recover=True) as session:
+            session.run("cd /usr; A=1")
+            wait_until(lambda: is_current(daemon, "a"), "the state")
+            if last == "without recover":
+                end(daemon, signal.SIGTERM)
+            else:
+                session.run(last, timeout=0.1, on_timeout="yield")
+        end(daemon, signal.SIGKILL if last == "echo 2" else signal.SIGTERM)
+    if last == "without recover":
+        with running(tmp_path) as daemon:
+            with connect("a", daemon.socket, False) as session:
+                assert LOST in session.run("A=2").reason
+            end(daemon, signal.SIGTERM)
+    with running(tmp_path) as daemon:
+        never = tmp_path / "never"
+        with pytest.raises(StateLost, match=r"state that was kept is older than its last command.*come back as they"):
+            asyncio.run(tool_call(daemon, "a", f"touch {never}"))
+        told = asyncio.run(tool_call(daemon, "a", "echo $A $PWD"))
+        assert told.startswith("1 /usr\n")
+        assert "with the state as it was" in told
+        assert not never.exists()
+
+
+def test_tool_gets_the_notice_where_the_state_cannot_be_brought_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with running(tmp_path) as daemon:
+        asyncio.run(tool_call(daemon, "a", f"A=1; PROMPT_COMMAND='[[ -e {tmp_path}/deadly ]] && exit 4'"))
+        end(daemon, signal.SIGTERM)
+    (tmp_path / "deadly").touch()
+    with running(tmp_path) as daemon:
+        with pytest.raises(StateLost, match="and the state that was kept could not be brought back; nothing was run"):
+            asyncio.run(tool_call(daemon, "a", f"touch {tmp_path}/never"))
+        assert "bash ended while it was given the state" in asyncio.run(tool_call(daemon, "a", "ls never 2>&1"))
+        assert not (tmp_path / "never").exists()
+
+
+@pytest.mark.parametrize("ending", ["the daemon", "an idle time", "a kill"])
+def test_connected_tool_goes_on_where_the_last_state_came_back(
+    tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+    async def meet() -> None:
+        with running(tmp_path, "--idle-ttl", "2" if ending == "an idle time" else "99") as daemon:
+            session = await aconnect("a", daemon.socket, False, recover=True)
+            toolbox = Toolbox(session)
+            await toolbox.call("bash", {"command": "cd /usr; A=1"})
+            wait_until(lambda: is_current(daemon, "a"), "the state")
+            if ending == "the daemon":
+                end(daemon)
+            elif ending == "a kill":
+                cli(daemon.socket, "kill", "a")
+            else:
+                wait_until(lambda: not admin.agents(daemon.socket), "its end")
+            with running(tmp_path) if ending == "the daemon" else nullcontext():
+                if ending == "a kill":
+                    with pytest.raises(SessionClosed, match="variables and jobs are lost"):
+                        await toolbox.call("bash", {"command": f"touch {tmp_path}/never"})
+                    assert await toolbox.call("bash", {"command": "echo [$A]"}) == "[]"
+                else:
+                    told = await toolbox.call("bash", {"command": "echo $A $PWD"})
+                    assert told.startswith("1 /usr\n")
+                    assert "a fresh bash continues in /usr with the state as it was" in told
+                    assert await toolbox.call("bash", {"command": "echo $A"}) == "1"
+                assert not (tmp_path / "never").exists()
+                session.disconnect()
+
+    asyncio.run(meet())
+
+
+def test_connect_without_create_says_that_the_state_can_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with running(tmp_path) as daemon:
+        with connect("a", daemon.socket, False, recover=True) as session:
+            session.run("A=1")
+        end(daemon, signal.SIGTERM)
+    with running(tmp_path) as daemon:
+        with pytest.raises(StateLost) as told:
+            connect("a", daemon.socket, False, create=False)
+        assert str(told.value) == (
+            "this is a new session: the last one ended with its daemon; recover=True brings its variables and functions"
+            " back"
+        )
+        with connect("a", daemon.socket, False, recover=True) as session:
+            assert session.run("echo $A").stdout == "1\n"
+
+
+def test_state_of_an_agent_that_was_forgotten_is_not_that_of_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with running(tmp_path, "--idle-ttl", "0.2") as daemon:
+        with connect("a", daemon.socket, False, recover=True) as session:
+            session.run("A=1")
+        wait_until(lambda: not admin.agents(daemon.socket), "its end")
+        assert admin.forget("a", daemon.socket) == 1
+        with connect("a", daemon.socket, False, idle_ttl=None) as session:
+            session.run("true")
+        with connect("b", daemon.socket, False, recover=True, idle_ttl=None) as session:
+            session.run("A=1")
+        wait_until(lambda: stored(daemon, "b"), "the state of a later command")
+        assert not stored(daemon, "a")

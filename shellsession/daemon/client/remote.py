@@ -188,6 +188,7 @@ class Remote(AnySession[PreparedRun]):
         self._own_timeout: Seconds = opening.get("timeout", ...)
         self._timeout: float | None = 120.0  # the default that applies
         self.opened_here = False  # did this client open the session, or was it there before?
+        self._continues = False  # it began with the state of the agent's last one
         self.handed_back = ""  # the id of the command that was handed back to this client; "" for none
         self._restored = Restored()  # the report of this client's last restore
         self._closed = False
@@ -387,6 +388,7 @@ class Remote(AnySession[PreparedRun]):
         self._incarnation = field(reply.header, "id", str).partition(".")[0]
         self._number = field(reply.header, "session", int)
         self.opened_here = bool(reply.header.get("value"))
+        self._continues = bool(reply.header.get("continues"))
         own, default = self._own_timeout, field(reply.header, "timeout", float, int, type(None))
         self._timeout = default if isinstance(own, EllipsisType) else own
         self._policy = reply.header.get("policy")
@@ -500,7 +502,25 @@ class Remote(AnySession[PreparedRun]):
         return self._backend.give(self._run_prepared(*prepared))
 
     async def _run_prepared(self, request: Message, on_output: OnOutput | None) -> Result:
-        return self._new_result(await self._ask(request, on_output), request.parts[0], on_output)
+        try:
+            reply = await self._ask(request, on_output)
+        except (DaemonUnavailable, SessionClosed):  # the session has ended, and nothing was run
+            if "unless_lost" not in request.header or not await self._continue():
+                raise
+            reply = await self._ask(request, on_output)
+        return self._new_result(reply, request.parts[0], on_output)
+
+    async def _continue(self) -> bool:
+        """Open a session in place of one that has ended. Returns whether it goes on with the state of that one."""
+        if not self.opening.get("recover"):
+            return False
+        was_closed, self._closed = self._closed, False
+        try:
+            await self._open_session(self._backend)
+        except ShellSessionError:
+            self._closed = was_closed
+            return False
+        return self._continues
 
     def _stream(self, prepared: PreparedRun) -> Any:
         """Iterate over the output of a command as it comes. ``run`` is refused meanwhile."""

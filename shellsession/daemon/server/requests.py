@@ -197,8 +197,8 @@ class Run(OfAgent):
     ``stdin="null"`` is /dev/null.
 
     ``live``: send output as events as well. ``tell``: after a second in the queue, send the reason as an event.
-    ``unless_lost``: raise StateLost, once, if the agent's last session has ended with its state. If its directory is
-    gone as well, any request does that.
+    ``unless_lost``: raise StateLost, once, if the agent's last session has ended with its state, or with a part of it.
+    If its directory is gone as well, any request does that.
     """
 
     verb: Literal["run"]

@@ -381,6 +381,8 @@ async def _open(server: Server, incoming: Incoming) -> Answer:
     shared = server.sessions.of(incoming.request.agent)
     session, timeout = shared.session, shared.engine.options.timeout
     header: dict[str, Any] = {"value": made, "session": shared.number, "pid": session.pid, "timeout": timeout}
+    if shared.is_continued:
+        header["continues"] = True
     if session.policy is not None:  # tools mask in the client
         header["policy"] = session.policy.to_dict()
     if session.redact:

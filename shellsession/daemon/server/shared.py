@@ -71,6 +71,8 @@ _KEEP_LATEST: Final = 60.0
 _ENDED_MAX: Final = 10_000
 # In the reason of the first result of an agent whose last session ended with an earlier daemon.
 _ENDED_WITH_DAEMON: Final = "this is a new session: the last one ended with its daemon"
+_STATE_IS_OLDER: Final = ", and the state that was kept is older than its last command"
+_NOT_BROUGHT_BACK: Final = ", and the state that was kept could not be brought back"
 # A new watcher gets this many bytes of the earlier output.
 _TAIL: Final = 2000
 
@@ -132,7 +134,10 @@ class Sessions:
         named, registry = request.made(), self._agents.registry
         before = self._store.get(request.agent) or StoredAgent()
         if not request.create:
-            raise StateLost(_loss(before)) if before.cwd else NoSuchAgent(_no_session(request.agent))
+            if not before.cwd:
+                raise NoSuchAgent(_no_session(request.agent))
+            is_kept = self._store.snapshot(request.agent) is not None
+            raise StateLost(_loss(before, is_kept) + "; recover=True brings its variables and functions back" * is_kept)
         if registry.rules(request.agent) == Rules():  # an earlier daemon may have had the session
             registry.keep_rules(request.agent, requests.rules_recorded(request.agent, before.rules, named))
         kept = registry.keep_rules(request.agent, named)  # also if the session cannot be opened now
@@ -167,8 +172,9 @@ class Sessions:
         if before.cwd:
             was = "" if before.cwd == request.cwd else f", and the last one was in {before.cwd}"
             shared.comes_back = self._bring_back(shared, request.cwd)
-            shared.lost = f"{_loss(before, not shared.comes_back)}; it starts in {request.cwd}{was}"
+            shared.lost = f"{_loss(before, bool(shared.comes_back))}; it starts in {request.cwd}{was}"
             shared.is_elsewhere = bool(was) and not request.cwd_named
+            shared.is_continued = bool(shared.comes_back) and before.is_current
         return True
 
     def _add(self, agent: str, session: AsyncSession, secrets: Secrets, rules: str) -> SharedSession:
@@ -265,6 +271,7 @@ class Sessions:
             shared.audience.show("closed", {})
             self._audiences[shared.agent] = shared.audience
             self._audiences = {agent: audience for agent, audience in self._audiences.items() if audience}
+        shared.is_forgotten = True  # a state that is still being encoded is not that of the agent's next session
 
     async def cancel_handed_back(self, request: str) -> Delivery | None:
         """End the command that was handed back to that request, whose client has given up. None if there is none."""
@@ -287,9 +294,11 @@ def _no_session(agent: str) -> str:
     return f"agent {agent!r} has no session here: it was closed, was idle for too long, or never opened"
 
 
-def _loss(record: StoredAgent, is_lost: bool = True) -> str:
-    """What is lost of an agent's last session, in words. ``is_lost``: also the state of its shell."""
-    lost = (WAS_IDLE if record.expired else _ENDED_WITH_DAEMON) + STATE_IS_LOST * is_lost
+def _loss(record: StoredAgent, is_kept: bool) -> str:
+    """What is lost of an agent's last session, in words. ``is_kept``: a state of its shell comes back, or can."""
+    lost = WAS_IDLE if record.expired else _ENDED_WITH_DAEMON
+    if not (is_kept and record.is_current):
+        lost += _STATE_IS_OLDER if is_kept else STATE_IS_LOST
     if record.running:
         lost += f"; {record.running[:_SHOWN]!r} was running then: check what it has done"
     return lost
@@ -350,6 +359,7 @@ class SharedSession:
         self.lost = ""  # what is lost of the agent's last session, until somebody was told
         self.comes_back = ""  # ... and what comes back with its first command
         self.is_elsewhere = False  # it starts in a directory that is not the last one, and that nobody has named
+        self.is_continued = False  # what comes back is the state after the last command
         self._unread: Result | None = None  # how the last command ended, if its client left before that
         self.owner: Connection | None = None  # of the client that last got a result
         self.engine.adapt(tells_unread=False)
@@ -520,12 +530,25 @@ class SharedSession:
         lost, self.lost = self.lost, ""
         return with_reason(result, lost, "" if unread is None else unread_ending(unread))
 
-    def check_lost(self) -> None:
-        """Raise StateLost, once, if the agent's last session has ended with its state."""
-        if self.lost:
-            lost, self.lost = self.lost, ""
-            lost += "; " * bool(self.comes_back) + self.comes_back
-            raise StateLost(f"{lost}; nothing was run: check the directory, and call again")
+    async def check_lost(self) -> None:
+        """Raise StateLost, once, if the agent's last session has ended and this one does not continue with its state.
+
+        It does not if its directory is another one, if the state is older than the last command, or if bash cannot
+        have it.
+        """
+        if not self.lost:
+            return
+        why = ""
+        if self.is_continued and not self.is_elsewhere:
+            with self.attending():
+                await self.session.open()
+            if isinstance(self.engine, Recovering) and self.engine.kept is not None:
+                return
+            self.is_continued, why = False, _NOT_BROUGHT_BACK
+        elif self.comes_back:
+            why = f"; {self.comes_back}"
+        lost, self.lost = self.lost, ""
+        raise StateLost(f"{lost}{why}; nothing was run: check the directory, and call again")
 
     def forget_record(self) -> None:
         """Forget the agent's directory: somebody has asked for a fresh shell. Its rules stay."""
@@ -543,7 +566,13 @@ class SharedSession:
 
     def _record(self, cwd: str, running: str = "") -> None:
         if not self.is_forgotten:
-            self._store.put(self.agent, StoredAgent(cwd, running, rules=self.rules))
+            self._store.put(self.agent, StoredAgent(cwd, running, rules=self.rules, is_current=self._is_current))
+
+    @property
+    def _is_current(self) -> bool:
+        """Whether the store has the state after the last command. The first command after that is recorded at once."""
+        engine = self.engine
+        return isinstance(engine, Recovering) and engine.is_kept and engine.kept is self._stored
 
     def first_result(self, delivery: Delivery, command: bytes, result: Result) -> None:
         """Note the first result of a command: its end, or the part until it was handed back."""
@@ -627,6 +656,8 @@ class SharedSession:
             # Not after a restart meanwhile. What was not written is written after the next command.
             if engine.kept is kept and not self.is_forgotten and self._store.put_snapshot(self.agent, data):
                 self._stored = kept
+                if (record := self._store.get(self.agent)) is not None:
+                    self._store.put(self.agent, record._replace(is_current=self._is_current))
 
     def log_refusal(self, command: bytes, error: PolicyRefused, client: int) -> None:
         """Note in the audit log that the session's policy has refused a command."""

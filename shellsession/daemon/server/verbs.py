@@ -143,7 +143,7 @@ async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
     request: requests.Run = incoming.request
     command = incoming.part
     if request.unless_lost or shared.is_elsewhere:
-        shared.check_lost()
+        await shared.check_lost()
     options = request.given(incoming.second if request.stdin == "bytes" else None)
     by_person = request.holder is not None
     shared.note_author(command, by_person)

@@ -147,6 +147,11 @@ class Recovering(Engine):
 
     # -- keep the state
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether ``kept`` is the state after the last command."""
+        return self.kept is not None and self._kept_after == self.begun
+
     def _is_due(self, pause: float | None) -> bool:
         """Return whether to take a snapshot now.
 
