@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ..errors import DaemonUnavailable, InvalidRequest, NoSuchAgent
+from ..text import LISTED
 from . import arguments, log
 from .arguments import Example, add_agent, add_json, add_place, add_socket, escaped, show, show_json, span, table, talk
 from .words import name
@@ -380,8 +381,8 @@ def history(args: Namespace, _: ArgumentParser) -> int:
     ],
 )
 def status(args: Namespace, _: ArgumentParser) -> int:
-    """Show the state of the daemon. The exit status is 0 if it is running, 3 if it is not, and 125 if it does not
-    reply."""
+    """Show the state of the daemon, and when it has kept the state of each shell. The exit status is 0 if it is
+    running, 3 if it is not, and 125 if it does not reply."""
     arguments.check_here("status")
     from ..daemon.client import admin
     from ..daemon.protocol import endpoint
@@ -389,6 +390,7 @@ def status(args: Namespace, _: ArgumentParser) -> int:
     path = endpoint.socket_path(args.socket)
     try:
         found = admin.stats(path)
+        ages = {one["agent"]: one["state_age"] for one in admin.agents(path) if one["state_age"] is not None}
     except DaemonUnavailable as error:
         if (other := endpoint.reach(path)) is not None:  # it listens, but does not reply
             other.close()
@@ -396,7 +398,7 @@ def status(args: Namespace, _: ArgumentParser) -> int:
         arguments.tell_error(error.code, str(error))
         return NO_DAEMON
     if args.json:
-        show_json({**found, "socket": path})
+        show_json({**found, "socket": path, "state_ages": ages})
         return 0
     lines = {
         "daemon": f"{found['version']} (protocol {found['protocol']}), pid {found['pid']}, up {span(found['uptime'])}",
@@ -407,6 +409,10 @@ def status(args: Namespace, _: ArgumentParser) -> int:
     }
     if found["state"]:
         lines["state"] = found["state_fault"] or f"{found['state']}, {found['state_size'] // 1024} KiB"
+    if ages:
+        oldest = sorted(ages.items(), key=lambda one: -one[1])
+        more = f" and {len(ages) - LISTED} more" * (len(ages) > LISTED)
+        lines["shells"] = "kept " + ", ".join(f"{agent} {span(age)} ago" for agent, age in oldest[:LISTED]) + more
     if (lease := found["lease"]) is not None:
         lines["lease"] = f"{lease['seconds']:g} s, of which {lease['left']:.1f} s are left"
     show(*(f"{name:<11}{escaped(text)}" for name, text in lines.items()))

@@ -213,6 +213,24 @@ def test_status_shows_where_the_records_are_and_how_large(daemon: Daemon) -> Non
     assert f"state      {told['state']}, " in cli(daemon.socket, "status").stdout.decode()
 
 
+def test_status_shows_how_old_the_state_of_each_shell_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    for _ in range(2):
+        with running(tmp_path) as daemon, connect("a", daemon.socket, False, recover=True) as session:
+            with connect("b", daemon.socket, False) as other:
+                other.run("true")
+            session.run("true")
+            wait_until(lambda: is_current(daemon, "a"), "the state")
+            (age,) = json.loads(cli(daemon.socket, "status", "--json").stdout)["state_ages"].items()
+            assert age[0] == "a"
+            assert 0 <= age[1] < 60
+            assert "\nshells     kept a " in cli(daemon.socket, "status").stdout.decode()
+            session.restart()
+            assert json.loads(cli(daemon.socket, "status", "--json").stdout)["state_ages"] == {}
+            session.run("true")
+            wait_until(lambda: is_current(daemon, "a"), "the state")
+
+
 @needs_bwrap
 def test_agent_stays_confined_after_its_daemon_was_killed(tmp_path: Path) -> None:
     rules = {"policy": Policy(deny_commands=["ls"]), "sandbox": Sandbox(write=[str(tmp_path)]), "redact": True}

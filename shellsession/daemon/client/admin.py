@@ -60,7 +60,10 @@ class Visit(RemoteSession):
 
 
 def agents(socket: Place = None) -> list[dict[str, Any]]:
-    """The description of each session, as in ``Agents.list``. Raises DaemonUnavailable."""
+    """The description of each session, as in ``Agents.list``. Raises DaemonUnavailable.
+
+    ``state_age``: for how many seconds the daemon has had the state of its shell; None if it has none.
+    """
     return from_part(_ask(socket, "list").parts)
 
 

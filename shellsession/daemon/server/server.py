@@ -405,8 +405,10 @@ async def _cancel(server: Server, incoming: Incoming) -> Answer:
 async def _list(server: Server, _: Incoming) -> Answer:
     infos = server.agents.list()
     room = room_for(len(infos))
-    runs = {shared.agent: shared.command[:room] for shared in server.sessions}
-    listed = [{**asdict(info), "cwd": info.cwd[:room], "command": runs.get(info.agent, "")} for info in infos]
+    runs = {shared.agent: (shared.command[:room], shared.state_age) for shared in server.sessions}
+    listed = [{**asdict(info), "cwd": info.cwd[:room]} for info in infos]
+    for one in listed:
+        one["command"], one["state_age"] = runs.get(one["agent"], ("", None))
     return Answer({"value": None}, (to_part(listed),))
 
 

@@ -216,7 +216,7 @@ class Sessions:
         except ShellSessionError as error:
             LOG.warning("the state of agent %r cannot be brought back: %s", shared.agent, error)
             return ""
-        engine.kept = snapshot.__replace__(cwd=cwd)
+        engine.kept = shared.stored = snapshot.__replace__(cwd=cwd)
         return f"its variables and functions come back as they were {ago(time.time() - snapshot.at)}"
 
     def _set_idle_ttl(self, session: AsyncSession, request: requests.Open) -> None:
@@ -367,7 +367,7 @@ class SharedSession:
         self.turn = asyncio.Lock()  # for commands: the oldest request gets it first
         self._checks: set[asyncio.Task[None]] = set()  # at most one, see ``_notice_end``
         self._keeping: asyncio.Task[None] | None = None  # it will write the state to the store
-        self._stored: Snapshot | None = None  # what the store has
+        self.stored: Snapshot | None = None  # what the store has
         self._keep_cost = 0.0  # seconds of processor time, of the last time
         session._on_change(self._check_end)
 
@@ -551,8 +551,8 @@ class SharedSession:
         raise StateLost(f"{lost}{why}; nothing was run: check the directory, and call again")
 
     def forget_record(self) -> None:
-        """Forget the agent's directory: somebody has asked for a fresh shell. Its rules stay."""
-        self.lost = ""
+        """Forget the agent's directory and state: somebody has asked for a fresh shell. Its rules stay."""
+        self.lost, self.stored = "", None
         self._store.forget(self.agent)
         if self.rules:
             self._store.put(self.agent, StoredAgent(rules=self.rules))
@@ -569,10 +569,15 @@ class SharedSession:
             self._store.put(self.agent, StoredAgent(cwd, running, rules=self.rules, is_current=self._is_current))
 
     @property
+    def state_age(self) -> float | None:
+        """How many seconds ago the state was taken that the store has; None if it has none."""
+        return None if self.stored is None else time.time() - self.stored.at
+
+    @property
     def _is_current(self) -> bool:
         """Whether the store has the state after the last command. The first command after that is recorded at once."""
         engine = self.engine
-        return isinstance(engine, Recovering) and engine.is_kept and engine.kept is self._stored
+        return isinstance(engine, Recovering) and engine.is_kept and engine.kept is self.stored
 
     def first_result(self, delivery: Delivery, command: bytes, result: Result) -> None:
         """Note the first result of a command: its end, or the part until it was handed back."""
@@ -649,13 +654,13 @@ class SharedSession:
             with suppress(ShellSessionError):
                 await self.session._keep_state()
             kept = engine.kept
-            if kept is None or kept is self._stored or self.is_forgotten:
+            if kept is None or kept is self.stored or self.is_forgotten:
                 return
             # In a thread: a state of 10 MB takes half a second, and other agents would wait.
             data = await asyncio.to_thread(lambda: kept.for_file().to_bytes())
             # Not after a restart meanwhile. What was not written is written after the next command.
             if engine.kept is kept and not self.is_forgotten and self._store.put_snapshot(self.agent, data):
-                self._stored = kept
+                self.stored = kept
                 if (record := self._store.get(self.agent)) is not None:
                     self._store.put(self.agent, record._replace(is_current=self._is_current))
 
