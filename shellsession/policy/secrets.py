@@ -131,12 +131,19 @@ class Secrets:
         return chain.from_iterable(self._by_prefix[prefix] for prefix in there)
 
     def mask_result(self, result: Result) -> Result:
-        """The result with ``***`` for each secret in its output, also for part of a secret at a cut."""
+        """The result with ``***`` for each secret in its output and in ``recovered``, also for a part at a cut."""
         if not self._longest and self._redact is None:
             return result
         stdout, stdout_cut = self._mask_stream(result.stdout_bytes, result.stdout_omitted, result.stdout_cut)
         stderr, stderr_cut = self._mask_stream(result.stderr_bytes, result.stderr_omitted, result.stderr_cut)
-        return replace(result, stdout_bytes=stdout, stderr_bytes=stderr, stdout_cut=stdout_cut, stderr_cut=stderr_cut)
+        return replace(
+            result,
+            stdout_bytes=stdout,
+            stderr_bytes=stderr,
+            stdout_cut=stdout_cut,
+            stderr_cut=stderr_cut,
+            recovered=self.mask(result.recovered),
+        )
 
     def streams(self, result: Result) -> tuple[tuple[Stream, bytes, int, int], ...]:
         """As ``masked_streams``, also for part of a secret at a cut."""

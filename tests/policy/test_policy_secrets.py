@@ -68,6 +68,12 @@ def test_results_are_masked_also_where_the_middle_was_dropped(came: Result, show
     assert isinstance(found.stdout, str)
 
 
+def test_what_was_recovered_is_masked() -> None:
+    told = f"a fresh bash continues in /home/{_TOKEN} with the state from after the last command"
+    found = Secrets({"A_TOKEN": _TOKEN}).mask_result(result(b"").__replace__(recovered=told))
+    assert found.recovered == told.replace(_TOKEN, "***")
+
+
 @given(st.text("s3cr-t0ken \n", max_size=30), st.text("s3cr-t0ken \n", max_size=30), st.integers(1, 9))
 def test_no_secret_is_shown_on_either_side_of_a_cut(head: str, tail: str, size: int) -> None:
     data = (head + _TOKEN[:size]).encode(), (_TOKEN[size:] + tail).encode()

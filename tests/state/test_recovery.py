@@ -13,6 +13,7 @@ import pytest
 from system import PATIENCE, is_alive, wait_until
 
 from shellsession import AsyncSession, InvalidRequest, Result, Session
+from shellsession.engine.verbs.engine import Engine
 
 pytestmark = pytest.mark.usefixtures("each_bash")
 
@@ -146,6 +147,28 @@ def test_after_any_death_the_state_is_that_of_the_promised_moment(recovering: Se
             x = log[-int(found[1] or 1)]
             assert sh.run("echo $X").stdout == f"{x}\n"
             log = [x, x]  # before and after that command
+
+
+@pytest.mark.parametrize("kind", ["threads", "asyncio"])
+def test_large_output_of_a_command_that_ended_the_shell_is_forgotten(kind: str, tmp_path: Path) -> None:
+    text = "head -c 1M /dev/zero; exit 3"
+    if kind == "threads":
+        with Session(cwd=tmp_path, recover=True) as sh:
+            sh.run("true")
+            engine, result = sh.engine, sh.run(text)
+    else:
+
+        async def work() -> tuple[Engine, Result]:
+            async with AsyncSession(cwd=tmp_path, recover=True) as sh:
+                await sh.run("true")
+                return sh.engine, await sh.run(text)
+
+        engine, result = asyncio.run(work())
+    assert result.recovered
+    assert len(result.stdout_bytes) == 1 << 20
+    assert engine.last is not None
+    assert engine.last.delivery.result is not None
+    assert engine.last.delivery.result.stdout_bytes == b""
 
 
 def test_recover_is_checked() -> None:

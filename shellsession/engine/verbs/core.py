@@ -176,7 +176,7 @@ class Core:
         call, lost = self.last, self.lost
         if lost is not None and lost.state == DELIVERED:
             self.lost = None
-        if call is not None and call.delivery.result is result:
+        if call is not None and call.id == result.id and call.delivery.state == DELIVERED:
             light = call.lightened()
             if self.last is call:  # another thread may have begun a command; none does between these two lines
                 self.last = light
