@@ -268,6 +268,7 @@ class Request(Record, unshown=("env",)):
     env: Mapping[str, str] | None = None
     patience: float | EllipsisType | None = ...
     changes: bool = False
+    errexit: bool = False
 
     def __post_init__(self) -> None:
         self._check_command()
@@ -284,8 +285,8 @@ class Request(Record, unshown=("env",)):
         if self.on_output is not None and not callable(self.on_output):
             raise InvalidRequest(f"on_output must be a function of (stream, data), not {self.on_output!r}")
         flags = {type(self.tty), type(self.merge_stderr), type(self.isolated), type(self.echo), type(self.changes)}
-        if flags != {bool}:
-            for name in ("tty", "merge_stderr", "isolated", "echo", "changes"):
+        if flags != {bool} or type(self.errexit) is not bool:
+            for name in ("tty", "merge_stderr", "isolated", "echo", "changes", "errexit"):
                 check_flag(name, getattr(self, name))
         if self.on_timeout not in ("interrupt", "kill", "yield"):
             raise InvalidRequest(f'on_timeout is "interrupt", "kill" or "yield", not {self.on_timeout!r}')

@@ -129,6 +129,7 @@ class RunOptions(TypedDict, total=False):
     env: Mapping[str, str] | None
     patience: Seconds
     changes: bool
+    errexit: bool
     check: bool
 
 
@@ -235,6 +236,7 @@ class _Streaming(AnySession[R], Generic[R, OutputT]):
         cwd: str | PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
         patience: Seconds = ...,
+        errexit: bool = False,
     ) -> OutputT:
         """Run a command and iterate over its output while it runs.
 
@@ -282,6 +284,7 @@ class ThreadSession(_Streaming[R, Output]):
         env: Mapping[str, str] | None = None,
         patience: Seconds = ...,
         changes: bool = False,
+        errexit: bool = False,
         check: bool = False,
     ) -> Result:
         """Run a command and return its Result.
@@ -320,6 +323,8 @@ class ThreadSession(_Streaming[R, Output]):
         * ``changes``: list in ``changes`` of the Result what the command has changed: variables, functions, aliases,
           traps, options, the directory and the umask. Only names are listed. Raises SnapshotUnavailable if bash does
           not list its state; then the command has not run.
+        * ``errexit``: end the command where the first of its commands fails, as ``bash -e`` ends a script, and keep the
+          shell. ``set -e`` is on during this command only.
         * ``check``: raise CommandFailed if the result is not ``ok`` (the status is not 0, the shell has ended, or the
           command was not run), and CommandTimeout at a time limit.
 
@@ -333,7 +338,7 @@ class ThreadSession(_Streaming[R, Output]):
             (timeout is ... and idle_timeout is ... and stdin is ... and patience is ...)
             and (on_timeout is None and tty is None and merge_stderr is None and limits is None)
             and (on_output is None and cwd is None and env is None)
-            and (isolated is echo is changes is check is False)
+            and (isolated is echo is changes is errexit is check is False)
         ):
             return self._run(self._plain_request(command))
         options = options_given(locals())

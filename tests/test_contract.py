@@ -320,6 +320,18 @@ def test_restart_and_close(sh: Session) -> None:
     assert (sh.closed, sh.pid, sh.jobs()) == (True, None, [])
 
 
+def test_errexit_ends_a_command_at_its_first_failure_and_no_other(sh: Session) -> None:
+    result = sh.run("f() { ls /nope; echo never; }; X=1; f; echo never", errexit=True)
+    assert (result.stdout, result.exit_code, result.outcome, result.state_kept) == ("", 2, "exited", True)
+    assert sh.run("false; echo $X").stdout == "1\n"
+    *pieces, end = sh.stream("echo a; false; echo never", errexit=True)
+    assert (len(pieces), isinstance(end, Result) and end.exit_code) == (1, 1)
+    assert sh.run("set -o errexit; true", errexit=True).ok
+    assert sh.run("false; echo on").stdout == "on\n"
+    with pytest.raises(InvalidRequest, match="errexit"):
+        sh.run("true", errexit=cast(bool, "yes"))
+
+
 def test_restart_keeps_the_state_if_asked(sh: Session) -> None:
     seconds = unique_seconds()
     sh.run(f"cd /usr; X='a b'; f() {{ echo $X; }}; set -o pipefail; sleep {seconds} &")

@@ -55,6 +55,7 @@ _RUN: Final[dict[str, Any]] = {
     "env": {"A": "1"},
     "patience": 9.0,
     "changes": True,
+    "errexit": True,
 }
 _SESSION: Final[dict[str, Any]] = {
     "cwd": "/usr",
@@ -98,7 +99,7 @@ _NOT_THE_MODELS: Final = {
     **dict.fromkeys(
         ["tty", "echo", "merge_stderr", "isolated", "changes"], "how the toolbox reads output; nothing to choose"
     ),
-    **dict.fromkeys(["cwd", "env"], "a model writes them into its command"),
+    **dict.fromkeys(["cwd", "env", "errexit"], "a model writes them into its command"),
 }
 _NOT_OPENED: Final = {"snapshot"}  # it does not fit into a header: `restore` sends it as a part
 _RESULT: Final = Result(b"", b"", 0, None, "/", 0.1, "exited")

@@ -82,6 +82,9 @@ def own_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--isolated", action="store_true", help="run it in a subshell: the session's state is not changed"
     )
+    parser.add_argument(
+        "--errexit", action="store_true", help="end it where its first command fails, as `bash -e` does; keep the shell"
+    )
     parser.add_argument("--stdin", action="store_true", help="pass it this process's stdin, read to its end first")
     parser.add_argument(
         "-i",

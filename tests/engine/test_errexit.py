@@ -3,37 +3,39 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bashes import VERSION
 from conftest import emptied
-from errexit_scripts import SCRIPTS
+from errexit_scripts import MADE, SCRIPTS
 from hypothesis import assume, given
 from reference import ENVIRONMENT
-from system import PATIENCE, wait_until
+from system import PATIENCE, SOAK, wait_until
 from writing import some_texts, texts
 
 from shellsession import TTY, Session
 
-pytestmark = [
-    pytest.mark.usefixtures("company"),
-    pytest.mark.skipif(VERSION < (5, 1), reason="before 5.1 `set -e` ends the shell"),
-]
+pytestmark = pytest.mark.usefixtures("company")
 
+# Bash 5.0 itself ends where `command` runs a builtin that fails.
+ENDS_BASH = re.compile("command false" if VERSION == (5, 0) else r"\A\Z")
+ALL = [script for script in (*SCRIPTS, *MADE) if not ENDS_BASH.search(script)]
 # A sourced text may `return`, and has traps of its own to see.
 UNLIKE_A_SCRIPT = re.compile(rb"trap|return|set -[TE]")
 
 
-def of_a_script(text: bytes, place: Path) -> tuple[bytes, int]:
+def of_a_script(text: bytes, place: Path, *options: str) -> tuple[bytes, int]:
     """Return what a script with this text prints to stdout, and its status. Its messages begin as at a prompt."""
     (script := place.parent / "script").write_bytes(text + b"\n")
     with open(os.devnull) as empty:
         done = subprocess.run(
-            ["bash", script],
+            ["bash", *options, script],
             cwd=place,
             env=ENVIRONMENT,
             stdin=empty,
@@ -45,7 +47,7 @@ def of_a_script(text: bytes, place: Path) -> tuple[bytes, int]:
 
 
 @pytest.mark.parametrize("options", ["set -e", "set -euo pipefail"])
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("script", [script for script in ALL if script in SCRIPTS])
 def test_a_text_under_set_e_prints_and_returns_what_a_script_does(
     script: str, options: str, new_session: Callable[..., Session], tmp_path: Path
 ) -> None:
@@ -53,6 +55,40 @@ def test_a_text_under_set_e_prints_and_returns_what_a_script_does(
     result = new_session(env=ENVIRONMENT, agent_env=False, tty=False).run(text)
     assert (result.stdout_bytes, result.exit_code) == of_a_script(text, tmp_path)
     assert (result.outcome, result.state_kept) == ("exited", True)
+
+
+def test_a_text_with_errexit_prints_and_returns_what_a_script_of_bash_e_does(
+    new_session: Callable[..., Session], tmp_path: Path
+) -> None:
+    seed = os.environ.get("PYTEST_XDIST_WORKER", "")
+    for script in ALL if SOAK else random.Random(seed).sample(ALL, 40):
+        with new_session(env=ENVIRONMENT, agent_env=False, tty=False) as sh:
+            result = sh.run(script, errexit=True)
+            expected = of_a_script(script.encode(), tmp_path, "-e")
+            assert (script, result.stdout_bytes, result.exit_code) == (script, *expected)
+            assert sh.run("trap; case $- in *[eE]*) echo on;; esac").stdout == "", script
+            assert result.state_kept, script
+
+
+@pytest.mark.parametrize("more", [{}, {"isolated": True}, {"cwd": "/"}, {"env": {"Q": "1"}}, {"timeout": 0.3}])
+def test_errexit_is_on_for_one_command_with_every_option(sh: Session, more: dict[str, Any]) -> None:
+    pid, text = sh.open().pid, "sleep 100; echo never" if "timeout" in more else "echo $Q; false; echo never"
+    for _ in range(2):
+        assert "never" not in sh.run(text, errexit=True, **more).stdout
+        assert sh.run("false; echo on").stdout == "on\n"
+    assert sh.run("set -e; true", errexit=True).ok
+    assert sh.run("false; echo on", errexit=False).stdout == "on\n"
+    sh.run("set -e")
+    assert not sh.run("false; echo never", errexit=True).stdout
+    assert "e" in sh.run("echo $-").stdout  # it was on before
+    assert sh.pid == pid
+
+
+def test_errexit_beside_an_err_trap_of_the_user_ends_the_shell_as_set_e_does(sh: Session) -> None:
+    sh.run("trap 'echo mine' ERR")
+    result = sh.run("false; echo never", errexit=True)
+    assert (result.outcome, result.stdout) == ("shell_exited", "mine\n")
+    assert "`set -e` does that" in result.reason
 
 
 @some_texts

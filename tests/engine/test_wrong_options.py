@@ -121,6 +121,7 @@ _RUN: Final[dict[str, set[str]]] = {
     "cwd": {"None", "a text"},
     "env": {"None", "an empty mapping"},
     "changes": {"True"},
+    "errexit": {"True"},
     "check": {"True"},
 }
 

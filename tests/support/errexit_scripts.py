@@ -116,3 +116,42 @@ unset -v BASH_VERSION_NOPE; echo on; unset 2>/dev/null; echo on
 f() { local a=1; false; echo never; }; f; echo $a
 """
 SCRIPTS: Final = tuple(re.findall(r"(?:[^\n]*<<E[^\n]*\n(?s:.*?)\nE$|[^\n]+)", _ALL.strip(), re.MULTILINE))
+
+# Each of these fails, or looks as if it did; and where it may be.
+_COMMANDS: Final = (
+    *("false", "(exit 3)", "[[ a = b ]]", "((0))", "ls /nope 2>/dev/null", "r", "eval false", "x=$(false)", "! true"),
+    *("false | false", "true | false", "false | true", "test -f /nope", ". /dev/stdin <<<false", "{ false; }", "true"),
+    *("command false", "let x=0", "nosuch_x 2>/dev/null", "[ -n x ] && false", "false || false"),
+    *("time false 2>/dev/null", "declare y=$(false)", "(false; echo in sub)"),
+)
+_PLACES: Final = r"""
+%; echo after
+f() { %; echo in; }; f; echo after
+if %; then echo t; else echo e; fi; echo after
+% || echo c; echo after
+% && echo c; echo after
+( %; echo in ); echo after
+x=$(%; echo in); echo "$x"
+for i in 1 2; do %; echo $i; done; echo after
+while %; do echo l; break; done; echo after
+until %; do break; done; echo after
+case x in x) %; echo in;; esac; echo after
+{ %; echo in; } | cat; echo after
+eval '%; echo in'; echo after
+f() { %; echo in; }; f || echo c; echo after
+g() { f; echo g; }; f() { %; }; g; echo after
+{ %; echo in; } & wait $!; echo after
+! { %; echo in; }; echo after
+set +e; %; echo on; set -e; %; echo on2
+set -o pipefail; { %; } | cat; echo after
+echo a | while read l; do %; echo $l; done; echo after
+f() { local z; z=$(%; echo in); echo "$z"; }; f; echo after
+shopt -s inherit_errexit; x=$(%; echo in); echo "$x"
+f() { ( %; echo sub ); echo in; }; f; echo after
+coproc { %; echo in; } 2>/dev/null; wait $! ; echo after
+"""
+MADE: Final = tuple(
+    "r() { return 4; }; " + place.replace("%", command)
+    for place in _PLACES.strip().splitlines()
+    for command in _COMMANDS
+)

@@ -64,6 +64,7 @@ complete -c shellsession -n '_shtab_shellsession_using run' -l idle-ttl -x -d 'c
 complete -c shellsession -n '_shtab_shellsession_using run' -l no-recover -d 'after the end of its shell, start with a fresh one'
 complete -c shellsession -n '_shtab_shellsession_using run' -l tty -d 'its stdout is a terminal'
 complete -c shellsession -n '_shtab_shellsession_using run' -l isolated -d 'run it in a subshell'
+complete -c shellsession -n '_shtab_shellsession_using run' -l errexit -d 'end it where its first command fails, as `bash -e` does'
 complete -c shellsession -n '_shtab_shellsession_using run' -l stdin -d 'pass it this process'"'"'s stdin, read to its end first'
 complete -c shellsession -n '_shtab_shellsession_using run' -s i -l interactive -d 'its stdin is the session'"'"'s terminal'
 complete -c shellsession -n '_shtab_shellsession_using run' -l merge-stderr -d 'write both streams to stdout, in order'

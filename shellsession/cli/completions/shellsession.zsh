@@ -264,6 +264,7 @@ _shtab_shellsession_run_options=(
   "--no-recover[after the end of its shell, start with a fresh one]"
   "--tty[its stdout is a terminal]"
   "--isolated[run it in a subshell]"
+  "--errexit[end it where its first command fails, as \`bash -e\` does]"
   "--stdin[pass it this process\'s stdin, read to its end first]"
   {-i,--interactive}"[its stdin is the session\'s terminal]"
   "--merge-stderr[write both streams to stdout, in order]"

@@ -21,7 +21,6 @@ from ..bash.shell import Shell
 from ..io.threads import Steps
 from ..wire import (
     ERREXIT_TRAP,
-    LONG_READS,
     READ_MAX,
     Mark,
     from_file,
@@ -86,23 +85,33 @@ def enter(core: Core, shell: Shell, request: Request) -> Steps[Left]:
 def guard_errexit(core: Core, shell: Shell, request: Request) -> Steps[bool]:
     """If ``set -e`` may be on in the text, make it end the text and not bash. Returns whether the text must be sourced.
 
-    Our ERR trap does it (see ``ERREXIT_TRAP``): bash runs it before it would end. Where the user has one, or a
-    trap would see ours, `set -e` ends bash.
+    If the request has ``errexit``, first switch it on. Our ERR trap ends the text (see ``ERREXIT_TRAP``): bash runs it
+    before it would end. Where the user has one, or a trap would see ours, `set -e` ends bash.
     """
     known, text = core.known, request.command
-    if not (known.errexit or sets_errexit(text)) or request.isolated or known.spelling or shell.version < LONG_READS:
+    setup = undo = b""
+    if request.errexit and not known.errexit:
+        setup, undo = b"! \\builtin set -e; ", b"! \\builtin set +e; "
+    if sources := (setup or known.errexit or sets_errexit(text)) and (yield from _can_trap(core, shell, request)):
+        setup += b"! \\builtin trap -- %b ERR; ! \\builtin set -E" % quote(ERREXIT_TRAP)
+        if b"E" not in known.flags and not sets_errtrace(text):
+            undo = b"! \\builtin set +E; " + undo
+        undo = _UNTRAP + undo
+    if setup:
+        core.learn(scope=undo + known.scope)
+        yield from ask(shell, setup)
+    return bool(sources)
+
+
+def _can_trap(core: Core, shell: Shell, request: Request) -> Steps[bool]:
+    """Return whether an ERR trap of ours takes the place of no other, and no other trap sees it."""
+    known = core.known
+    if request.isolated or known.spelling:
         return False
-    if known.functions_trap or known.debugging or names_err_trap(text):
+    if known.functions_trap or known.debugging or names_err_trap(request.command):
         return False
     said = yield from ask(shell, _SHOW_TRAP)
-    if said is None or b"trap -- " in said:
-        return False
-    undo = _UNTRAP
-    if b"E" not in known.flags and not sets_errtrace(text):
-        undo += b"! \\builtin set +E; "
-    core.learn(scope=undo + core.known.scope)
-    yield from ask(shell, b"! \\builtin trap -- %b ERR; ! \\builtin set -E" % quote(ERREXIT_TRAP))
-    return True
+    return said is not None and b"trap -- " not in said
 
 
 def leave(core: Core, shell: Shell) -> Steps[Left]:

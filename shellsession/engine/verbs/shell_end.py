@@ -154,7 +154,7 @@ def _how_it_ended(core: Core, call: Call, status: int | None, mark: Mark | None)
     if call.typed.sources:  # where a command fails, only the text ends (see ``scope.guard_errexit``)
         if status in _ERRORS and b"exit" not in text:
             hint = "; with `set -e`, a syntax error, an unset variable, or another error in bash itself does that"
-    elif status and (core.known.errexit or sets_errexit(text)):
+    elif status and (core.known.errexit or call.request.errexit or sets_errexit(text)):
         hint = "; `set -e` does that when a command fails"
     elif status == 1 and closes_descriptors(text):
         hint = "; closing the descriptors from 10 to 12 does that"
