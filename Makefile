@@ -25,11 +25,14 @@ INSTALL := -m pip install --quiet --disable-pip-version-check
 SIDE_BY_SIDE := --numprocesses $(shell echo $$(($$(nproc) + 4))) --dist loadfile --no-loadscope-reorder
 
 # What one runs after each change: a minute on two cores. One bash without the large corpora, without the hosts that end
-# and without the commands that refuse to; policies, contracts and structure; some of the daemon and the command line.
-QUICK_NOT := $(addprefix --ignore=tests/engine/test_,$(addsuffix .py,background background_orphans cases collection \
-  ctrl_c_at_end cut differential forgery hidden_host hosts hosts_threads hosts_watched hostile locales many_children \
-  orphans outlive runaways sandbox_life sandbox_limits start_refused sweep unseen vfork))
-QUICK := tests/engine tests/policy $(wildcard tests/test_*.py) \
+# and without the commands that refuse to; policies and contracts; some of the daemon and the command line. Not what
+# `make check` runs, nor the pages.
+QUICK_NOT := $(addprefix --ignore=tests/engine/test_,$(addsuffix .py,async_crowd background background_orphans cases \
+  collection ctrl_c_at_end cut differential forgery hidden_host hosts hosts_threads hosts_watched hostile locales \
+  many_children orphans outlive runaways sandbox_life sandbox_limits start_refused sweep unseen vfork))
+STRUCTURE := $(addprefix tests/test_,$(addsuffix .py,imports rooms prose))
+QUICK := tests/engine tests/policy \
+  $(filter-out $(STRUCTURE) tests/test_docs.py tests/test_readme.py,$(wildcard tests/test_*.py)) \
   $(addprefix tests/contracts/test_tool_,$(addsuffix .py,bashtool langchain persistent phoenix spec strands)) \
   $(addprefix tests/daemon/test_,$(addsuffix .py,audit daemon_agents daemon_clients daemon_restart daemon_waiting \
   deliveries ledger wire)) \
@@ -76,7 +79,7 @@ check: $(VENV)/.installed-dev  ## ruff, mypy --strict, who imports whom, who may
 	@$(BIN)/python -m ruff check --output-format concise .
 	@$(BIN)/python -m ruff format --check .
 	@$(BIN)/python -m mypy --strict
-	@$(BIN)/python -m pytest -q tests/test_imports.py tests/test_rooms.py tests/test_prose.py
+	@$(BIN)/python -m pytest -q $(STRUCTURE)
 
 bench: $(BENCH_VENV)/.installed-bench  ## measure against the floor and the peers (BENCH=--quick for a taste)
 	@$(BENCH_VENV)/bin/python -m benchmarks.bench $(BENCH)

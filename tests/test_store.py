@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, strategies as st
-from system import wait_until
+from hypothesis import given, settings, strategies as st
+from system import SOAK, wait_until
 
 from shellsession import store
 from shellsession.store import Store, StoredAgent, path_for
@@ -25,6 +25,7 @@ RECORDS = st.builds(StoredAgent, PATHS, VALID, is_current=st.booleans())
 
 
 def test_records_of_any_text_are_found_again(tmp_path: Path) -> None:
+    @settings(max_examples=200 if SOAK else 15)  # each is written to the disk
     @given(st.dictionaries(st.text(min_size=1, max_size=10), RECORDS, max_size=8), st.data())
     def check(records: dict[str, StoredAgent], data: st.DataObject) -> None:
         path = str(tmp_path / os.urandom(4).hex() / "state.db")

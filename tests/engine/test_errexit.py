@@ -46,6 +46,7 @@ def of_a_script(text: bytes, place: Path, *options: str) -> tuple[bytes, int]:
     return re.sub(rb"\S*/script: line \d+: ", b"bash: ", done.stdout), done.returncode
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("options", ["set -e", "set -euo pipefail"])
 @pytest.mark.parametrize("script", [script for script in ALL if script in SCRIPTS])
 def test_a_text_under_set_e_prints_and_returns_what_a_script_does(
