@@ -228,6 +228,10 @@ class Base(AnySession[Request]):
         return self.engine
 
     def _request(self, command: Command, given: RunOptions) -> Request:
+        if given.get("idempotency_key") is not None:
+            raise InvalidRequest(
+                "idempotency_key= needs a session of a daemon, whose receipts outlive this process: use connect()"
+            )
         changes: dict[str, Any] = {**given, "command": command_bytes(command)}
         if (stdin := given.get("stdin")) is TTY:
             check_flag("tty", tty := changes.setdefault("tty", True))

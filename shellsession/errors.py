@@ -2,7 +2,8 @@
 
 ShellSessionError            error
 ├── InvalidRequest           invalid_request     bad arguments; nothing was run (also a ValueError)
-│   └── AlreadyOpen          already_open        the agent's session is open, with other options
+│   ├── AlreadyOpen          already_open        the agent's session is open, with other options
+│   └── KeyConflict          key_conflict        the idempotency key is that of another command; nothing was run
 ├── SessionBusy              busy                a command still owns this shell
 ├── NotRunning               not_running         send, wait, poll or interrupt with no command running
 ├── SessionClosed            closed              the session was closed
@@ -18,6 +19,7 @@ ShellSessionError            error
 ├── ProtocolError            protocol            the peer broke the wire format
 │   └── VersionMismatch      version_mismatch    the peer speaks another version of the protocol
 ├── OutcomeUnknown           outcome_unknown     the daemon that got the request has ended; it was not run again
+├── ReceiptUnavailable       receipt_unavailable  no receipt of a command with a key can be written; nothing was run
 ├── ResultExpired            result_expired      the request is old, and its result is no longer kept
 ├── SnapshotUnavailable      snapshot_unavailable  bash did not list its state; nothing was changed
 ├── SnapshotDamaged          snapshot_damaged    the file is no snapshot, or it is damaged
@@ -84,6 +86,12 @@ class AlreadyOpen(InvalidRequest):
     """The agent already has a session, which was opened with other options."""
 
     code = "already_open"
+
+
+class KeyConflict(InvalidRequest):
+    """The agent has used this idempotency key for another command, ``cwd``, ``env`` or ``stdin``. Nothing was run."""
+
+    code = "key_conflict"
 
 
 class SessionBusy(ShellSessionError):
@@ -195,6 +203,12 @@ class OutcomeUnknown(ShellSessionError):
     """The daemon that got the request has ended. The request may or may not have run, and was not run again."""
 
     code = "outcome_unknown"
+
+
+class ReceiptUnavailable(ShellSessionError):
+    """The daemon cannot write a receipt, so it did not run the command that has an idempotency key. Others it runs."""
+
+    code = "receipt_unavailable"
 
 
 class ResultExpired(ShellSessionError):

@@ -218,6 +218,7 @@ def path_text(value: Any) -> str | None:
 
 
 _LAST_OUTPUT: Final = 2000  # bytes of output in the error of a command that failed
+KEY_MAX: Final = 255  # characters of an idempotency key
 LONGEST: Final = 1e9  # 31 years: more is a mistake, and clocks overflow at some point
 
 
@@ -250,6 +251,12 @@ def to_bytes(name: str, value: object) -> bytes:
     raise InvalidRequest(f"{name} must be str or bytes, not {type(value).__name__}")
 
 
+def check_key(key: object) -> None:
+    """Raise InvalidRequest unless this can be an idempotency key."""
+    if not isinstance(key, str) or not 0 < len(key) <= KEY_MAX or any("\ud800" <= one <= "\udfff" for one in key):
+        raise InvalidRequest(f"idempotency_key must be text (Unicode) of 1 to {KEY_MAX} characters, not {key!r:.100}")
+
+
 class Request(Record, unshown=("env",)):
     """One command and how to run it; see ``Session.run`` for the meaning of each field."""
 
@@ -269,6 +276,7 @@ class Request(Record, unshown=("env",)):
     patience: float | EllipsisType | None = ...
     changes: bool = False
     errexit: bool = False
+    idempotency_key: str | None = None
 
     def __post_init__(self) -> None:
         self._check_command()
@@ -290,6 +298,8 @@ class Request(Record, unshown=("env",)):
                 check_flag(name, getattr(self, name))
         if self.on_timeout not in ("interrupt", "kill", "yield"):
             raise InvalidRequest(f'on_timeout is "interrupt", "kill" or "yield", not {self.on_timeout!r}')
+        if self.idempotency_key is not None:
+            check_key(self.idempotency_key)
 
     def _check_command(self) -> None:
         if b"\0" in self.command:
@@ -417,6 +427,8 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
     * ``recovered``: with ``recover=True``, which state a fresh shell was given after the end of the last one; else "".
     * ``changes``: with ``run(changes=True)``, what the command has changed. None if that is unknown: the command was
       handed back, or its shell is gone.
+    * ``replayed``: True if this call ran nothing, as an earlier one had the same ``idempotency_key``: this is the
+      result of that one.
     """
 
     stdout_bytes: bytes
@@ -445,6 +457,7 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
     command: str = ""
     recovered: str = ""
     changes: Changes | None = None
+    replayed: bool = False
 
     @property
     def stdout(self) -> str:

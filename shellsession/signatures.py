@@ -130,6 +130,7 @@ class RunOptions(TypedDict, total=False):
     patience: Seconds
     changes: bool
     errexit: bool
+    idempotency_key: str | None
     check: bool
 
 
@@ -285,6 +286,7 @@ class ThreadSession(_Streaming[R, Output]):
         patience: Seconds = ...,
         changes: bool = False,
         errexit: bool = False,
+        idempotency_key: str | None = None,
         check: bool = False,
     ) -> Result:
         """Run a command and return its Result.
@@ -325,6 +327,10 @@ class ThreadSession(_Streaming[R, Output]):
           not list its state; then the command has not run.
         * ``errexit``: end the command where the first of its commands fails, as ``bash -e`` ends a script, and keep the
           shell. ``set -e`` is on during this command only.
+        * ``idempotency_key``: a name for this call, chosen by its caller, with which the command runs once, whatever
+          dies meanwhile. The same key again returns the first result (``replayed``), or joins the command while it
+          runs. Raises OutcomeUnknown if it was begun and its result is lost, and KeyConflict if the key is that of
+          another command. Only for sessions of a daemon (``connect``); see "Receipts" in the documentation.
         * ``check``: raise CommandFailed if the result is not ``ok`` (the status is not 0, the shell has ended, or the
           command was not run), and CommandTimeout at a time limit.
 
@@ -337,7 +343,7 @@ class ThreadSession(_Streaming[R, Output]):
         if (
             (timeout is ... and idle_timeout is ... and stdin is ... and patience is ...)
             and (on_timeout is None and tty is None and merge_stderr is None and limits is None)
-            and (on_output is None and cwd is None and env is None)
+            and (on_output is None and cwd is None and env is None and idempotency_key is None)
             and (isolated is echo is changes is errexit is check is False)
         ):
             return self._run(self._plain_request(command))

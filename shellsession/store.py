@@ -1,9 +1,10 @@
-"""What outlives a process: records and snapshots of one daemon's agents, in a private SQLite database.
+"""What outlives a process: records, snapshots and receipts of one daemon's agents, in a private SQLite database.
 
 A record says where an agent's bash was, and what ran in it, so that a session after the end of the daemon starts there
 and can say what is lost. A snapshot is the state of that bash, as bytes. ``close``, ``kill`` and ``restart`` delete
-both; the end of the daemon, an idle hour and a reboot do not. A change is with the kernel when ``put`` returns, so the
-end of the process loses none. The disk has it later, at the next checkpoint, which another thread makes.
+both; the end of the daemon, an idle hour and a reboot do not. A receipt is what is known of a command that has an
+idempotency key; ``restart`` keeps it. A change is with the kernel when ``put`` returns, so the end of the process loses
+none. The disk has it later, at the next checkpoint, which another thread makes; or after ``sync``.
 
 Each daemon has its own database, named after its machine and its socket, and keeps it locked. The database is opened
 only below a directory that nobody else can change. Where it cannot be had or written, records last as long as the
@@ -21,7 +22,7 @@ from collections.abc import Mapping
 from contextlib import closing, suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from .engine.io.directories import make_missing, make_private, state_directory
 
@@ -35,6 +36,9 @@ _TABLES: Final = (
     " expired INTEGER NOT NULL, rules TEXT NOT NULL, at REAL NOT NULL, is_current INTEGER NOT NULL DEFAULT 0)"
     " WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS snapshots (agent BLOB PRIMARY KEY, data BLOB NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS receipts (agent BLOB NOT NULL, key BLOB NOT NULL, digest BLOB NOT NULL,"
+    " began REAL NOT NULL, pid INTEGER NOT NULL, ended INTEGER NOT NULL, result TEXT NOT NULL, stdout BLOB NOT NULL,"
+    " stderr BLOB NOT NULL, PRIMARY KEY (agent, key))",
 )
 # The version that has ``is_current``, and how an older database gets it.
 _HAS_CURRENT: Final = 3
@@ -43,9 +47,14 @@ _READ: Final = "SELECT agent, cwd, running, expired, rules, %s FROM agents WHERE
 _DELETE: Final = ("DELETE FROM agents WHERE agent = ?", "DELETE FROM snapshots WHERE agent = ?")
 _PUT_SNAPSHOT: Final = "INSERT OR REPLACE INTO snapshots VALUES (?, ?)"
 _PUT: Final = "INSERT OR REPLACE INTO agents VALUES (?, ?, ?, ?, ?, ?, ?)"
+_PUT_RECEIPT: Final = "INSERT OR REPLACE INTO receipts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_DELETE_RECEIPT: Final = "DELETE FROM receipts WHERE agent = ? AND key = ?"
+_DELETE_RECEIPTS: Final = "DELETE FROM receipts WHERE agent = ?"
+_RECEIPT: Final = "SELECT digest, began, pid, ended, result, stdout, stderr FROM receipts WHERE agent = ? AND key = ?"
+_RECEIPTS: Final = "SELECT agent, key, length(stdout) + length(stderr) FROM receipts ORDER BY began"
 # How many agents of one daemon are remembered, and for how many seconds after their last change.
 _RECORDS_MAX: Final = 10_000
-_LIFETIME: Final = 90 * 86400.0
+LIFETIME: Final = 90 * 86400.0
 # Seconds to wait for another process that has the database open.
 _PATIENCE: Final = 1.0
 # After this many writes, or pages of snapshots, the log (WAL) is copied into the database, and that is synced.
@@ -71,6 +80,22 @@ class StoredAgent(NamedTuple):
     is_current: bool = False
 
 
+class StoredReceipt(NamedTuple):
+    """What is known of a command with an idempotency key.
+
+    ``digest``: of its request. ``began``, ``pid``: when it was to be sent to which bash. ``result``: the header of a
+    result, as JSON, with its two streams; "" if there was none. ``ended``: that is its end.
+    """
+
+    digest: bytes
+    began: float
+    pid: int
+    ended: bool = False
+    result: str = ""
+    stdout: bytes = b""
+    stderr: bytes = b""
+
+
 class Store:
     """The records of one daemon's agents.
 
@@ -88,6 +113,9 @@ class Store:
         self._database: sqlite3.Connection | None = None
         self._is_ours = False  # it was opened once
         self._lock = -1  # a descriptor of the database, locked by flock(2)
+        self._without_receipts: set[str] = set()  # agents whose receipts are not deleted yet
+        self._log = -1  # a descriptor of the log, for ``sync``
+        self._syncing = threading.Lock()
         if path:
             _remove_old(path)
             self._open()
@@ -124,7 +152,7 @@ class Store:
         """Keep the snapshot of an agent that has a record, in place of the last one. True if it was written."""
         if agent not in self._records or len(data) > _SNAPSHOT_MAX:
             return False
-        self._write((agent, data))
+        self._write((_PUT_SNAPSHOT, (_bytes(agent), data)), len(data))
         return not self._fault and self._database is not None
 
     def snapshot(self, agent: str) -> bytes | None:
@@ -136,6 +164,70 @@ class Store:
                 row = self._database.execute("SELECT data FROM snapshots WHERE agent = ?", (_bytes(agent),)).fetchone()
                 return None if row is None else bytes(row[0])
         return None
+
+    def receipt(self, agent: str, key: str) -> StoredReceipt | None:
+        """The receipt of that key, if there is one. Raises OSError if that cannot be told."""
+        if agent in self._without_receipts:
+            return None
+        for digest, began, pid, ended, *result in self._rows(_RECEIPT, (_bytes(agent), _bytes(key))):
+            return StoredReceipt(digest, began, pid, bool(ended), *result)
+        return None
+
+    def receipts(self) -> list[tuple[str, str, int]]:
+        """The agent and the key of each receipt, and how many bytes of output it has; the oldest first.
+
+        Raises OSError.
+        """
+        return [(_text(agent), _text(key), size) for agent, key, size in self._rows(_RECEIPTS)]
+
+    def put_receipt(self, agent: str, key: str, receipt: StoredReceipt) -> None:
+        """Keep a receipt. It outlives the process now, and a crash of the machine after ``sync``. Raises OSError."""
+        size = len(receipt.stdout) + len(receipt.stderr)
+        self._write((_PUT_RECEIPT, (_bytes(agent), _bytes(key), *receipt)), size)
+        if self.fault or self._database is None:
+            raise OSError(self.fault or "this daemon has no state database")
+
+    def drop_receipt(self, agent: str, key: str) -> None:
+        """Delete the receipt of a command that was not run."""
+        self._write((_DELETE_RECEIPT, (_bytes(agent), _bytes(key))))
+
+    def forget_receipts(self, agent: str) -> None:
+        """Delete the receipts of an agent."""
+        self._without_receipts.add(agent)
+        self._write()
+
+    def _rows(self, query: str, values: tuple[bytes, ...] = ()) -> list[Any]:
+        import sqlite3
+
+        if self.fault or self._database is None:
+            raise OSError(self.fault or "this daemon has no state database")
+        try:
+            return self._database.execute(query, values).fetchall()
+        except sqlite3.Error as error:
+            raise OSError(str(error)) from error
+
+    def sync(self) -> None:
+        """Wait until the disk has all that was written. May be called in another thread. Raises OSError.
+
+        Only the log is synced. What is in it no more is in the database, which each checkpoint syncs.
+        """
+        log = f"{self.path}-wal"
+        with self._syncing:
+            try:
+                if self._log < 0 or not os.path.samestat(os.stat(log), os.fstat(self._log)):
+                    self._close_log()
+                    self._log = os.open(log, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+                    _sync_directories(log)
+                os.fdatasync(self._log)
+            except OSError as error:
+                # For good: the kernel may have dropped what it could not write, and says so once.
+                self._lost = self._told(f"the disk may lack the last records: {error}")
+                raise
+
+    def _close_log(self) -> None:
+        if self._log >= 0:
+            os.close(self._log)
+            self._log = -1
 
     def agents(self) -> Mapping[str, StoredAgent]:
         """All records, by agent."""
@@ -152,6 +244,8 @@ class Store:
 
     def close(self) -> None:
         """Close the database."""
+        with self._syncing:
+            self._close_log()
         if self._database is not None:
             self._database.close()
             self._database = None
@@ -159,8 +253,11 @@ class Store:
             os.close(self._lock)
             self._lock = -1
 
-    def _write(self, snapshot: tuple[str, bytes] | None = None) -> None:
-        """Write what has changed, and a snapshot. After a fault, the next change of a record tries again."""
+    def _write(self, also: tuple[str, tuple[object, ...]] | None = None, size: int = 0) -> None:
+        """Write what has changed, and ``also`` carry out a statement, with ``size`` bytes.
+
+        After a fault, the next change of a record tries again.
+        """
         if not self._is_ours:
             return
         import sqlite3
@@ -178,14 +275,17 @@ class Store:
                     database.executemany(delete, gone)
                 rows = ((_bytes(agent), *_row(one)) for agent, one in changed if one is not None)
                 database.executemany(_PUT, rows)
-                if snapshot is not None:
-                    database.execute(_PUT_SNAPSHOT, (_bytes(snapshot[0]), snapshot[1]))
+                for agent in self._without_receipts:
+                    database.execute(_DELETE_RECEIPTS, (_bytes(agent),))
+                if also is not None:
+                    database.execute(*also)
         except (OSError, sqlite3.Error) as error:  # a full disk, for example
             self._fault = self._told(f"the last records could not be written: {error}")
             return
         self._changed.clear()
+        self._without_receipts.clear()
         self._fault = ""
-        self._writes += 1 if snapshot is None else 1 + len(snapshot[1]) // _PAGE
+        self._writes += 1 + size // _PAGE
         if self._writes >= _CHECKPOINT_EVERY:
             self._writes = 0
             threading.Thread(target=_checkpoint, args=(self.path,), name="shellsession-store", daemon=True).start()
@@ -245,8 +345,9 @@ class Store:
                 if 0 < version < _HAS_CURRENT:
                     database.execute(_ADD_CURRENT)
                 database.execute(f"PRAGMA user_version = {_VERSION}")
-                database.execute("DELETE FROM agents WHERE at < ?", (time.time() - _LIFETIME,))
+                database.execute("DELETE FROM agents WHERE at < ?", (time.time() - LIFETIME,))
                 database.execute("DELETE FROM snapshots WHERE agent NOT IN (SELECT agent FROM agents)")
+                database.execute("DELETE FROM receipts WHERE began < ?", (time.time() - LIFETIME,))
             database.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # after a killed process
             self._is_ours = True
         except BaseException:
@@ -289,17 +390,19 @@ def _version(database: sqlite3.Connection) -> int:
 
 def _read(database: sqlite3.Connection, version: int) -> dict[str, StoredAgent]:
     current = "is_current" if version >= _HAS_CURRENT else "0"
-    rows = database.execute(_READ % current, (time.time() - _LIFETIME, _RECORDS_MAX)).fetchall()
+    rows = database.execute(_READ % current, (time.time() - LIFETIME, _RECORDS_MAX)).fetchall()
     return {
-        agent.decode("utf-8", "surrogatepass"): StoredAgent(
-            os.fsdecode(cwd), running, bool(expired), rules, bool(is_current)
-        )
+        _text(agent): StoredAgent(os.fsdecode(cwd), running, bool(expired), rules, bool(is_current))
         for agent, cwd, running, expired, rules, is_current in rows[::-1]
     }
 
 
 def _bytes(agent: str) -> bytes:
     return agent.encode("utf-8", "surrogatepass")  # a name may be any text; SQLite's text may not
+
+
+def _text(stored: bytes) -> str:
+    return stored.decode("utf-8", "surrogatepass")
 
 
 def _row(record: StoredAgent) -> tuple[object, ...]:
@@ -317,7 +420,13 @@ def forget_recorded(place: str, agent: str | None) -> int:
     try:
         if store.fault:
             raise OSError(f"state {path}: {store.fault}")
-        return sum(store.forget(one) for one in store.agents() if agent in (None, one))
+        with_keys = {one for one, _, _ in store.receipts() if agent in (None, one)}
+        for one in with_keys:
+            store.forget_receipts(one)
+        records = [one for one in store.agents() if agent in (None, one)]
+        for one in records:
+            store.forget(one)
+        return len(with_keys.union(records))
     finally:
         store.close()
 
@@ -346,7 +455,7 @@ def _remove_old(path: str) -> None:
         for name in os.listdir(directory):
             files = _files(os.path.join(directory, name))
             is_one = name.startswith("state-") and name.endswith(".db")
-            if is_one and files[0] != path and max(map(_changed, files)) < time.time() - _LIFETIME:
+            if is_one and files[0] != path and max(map(_changed, files)) < time.time() - LIFETIME:
                 for one in files:
                     with suppress(OSError):
                         os.unlink(one)
@@ -390,6 +499,17 @@ def _prepare(path: str) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def _sync_directories(path: str) -> None:
+    """Have the disk know the file by its name: sync its directory and those above it, which may be new."""
+    for directory in Path(path).parents:
+        with suppress(OSError):  # one that we may not read was there before
+            descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
 
 def _check(found: os.stat_result, path: str) -> None:

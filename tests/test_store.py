@@ -163,7 +163,7 @@ def test_records_expire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     ours = Store(path)
     ours.put("a", StoredAgent("/"))
     ours.close()
-    monkeypatch.setattr(store, "_LIFETIME", -1.0)
+    monkeypatch.setattr(store, "LIFETIME", -1.0)
     again = Store(path)
     assert again.agents() == {}
     again.close()

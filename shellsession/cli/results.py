@@ -82,7 +82,7 @@ def mark_ended_by_ctrl_c(result: Result) -> Result:
 
 def conclude(result: Result, agent: str, relay: OutputRelay, interrupted: bool) -> int:
     """Show the rest of a result whose output was relayed as it arrived, and return our exit status."""
-    if interrupted:
+    if interrupted or result.replayed:  # of a replayed one no output has arrived
         relay.write_rest(result)
     explain_ending(result, agent, interrupted)
     return status(result, interrupted)

@@ -106,6 +106,11 @@ def own_parser() -> argparse.ArgumentParser:
         action="append",
         help="an environment variable for this command only; can be repeated",
     )
+    parser.add_argument(
+        "--idempotency-key",
+        metavar="KEY",
+        help="run it once: the same key again prints the first result, or waits for it, whatever has died meanwhile",
+    )
     parser.add_argument("--no-start", action="store_true", help="start no daemon if none runs")
     arguments.add_json(
         parser,

@@ -44,7 +44,7 @@ RESULT = Result(
 )
 FIELDS = sorted({field.name for field in fields(Result)} - {"stdout_bytes", "stderr_bytes"})
 ALWAYS = {"exit_code", "cwd", "duration", "outcome"}
-FLAGS = {"state_kept", "ran", "output_kept", "matched"}  # sent only if they differ from their default
+FLAGS = {"state_kept", "ran", "output_kept", "matched", "replayed"}  # sent only if they differ from their default
 STRANGE: list[object] = [{}, [True], ["1"], True]
 
 

@@ -46,7 +46,7 @@ function _shtab_shellsession_using
 end
 
 set -g _shtab_shellsession_commands run ls send wait interrupt jobs output restart snapshot restore fork kill attach forget log history status doctor serve bridge stop mcp agent completion
-set -g _shtab_shellsession_opts_with_value --allow --audit --bytes --cpu --cwd --deny --env --exclude --grep --hide --idle-timeout --idle-ttl --keys --lease --lines --log-file --log-level --max-chars --max-sessions --memory --model --on-timeout --others --pass-env --patience --redirect --session --since --socket --startup --stream --tail --timeout --until --via --write -C -n -s
+set -g _shtab_shellsession_opts_with_value --allow --audit --bytes --cpu --cwd --deny --env --exclude --grep --hide --idempotency-key --idle-timeout --idle-ttl --keys --lease --lines --log-file --log-level --max-chars --max-sessions --memory --model --on-timeout --others --pass-env --patience --redirect --session --since --socket --startup --stream --tail --timeout --until --via --write -C -n -s
 
 complete -c shellsession -e
 complete -c shellsession -f
@@ -70,6 +70,7 @@ complete -c shellsession -n '_shtab_shellsession_using run' -s i -l interactive 
 complete -c shellsession -n '_shtab_shellsession_using run' -l merge-stderr -d 'write both streams to stdout, in order'
 complete -c shellsession -n '_shtab_shellsession_using run' -s C -xka "(__fish_complete_directories)" -d 'run only this command in DIR'
 complete -c shellsession -n '_shtab_shellsession_using run' -l env -x -d 'an environment variable for this command only'
+complete -c shellsession -n '_shtab_shellsession_using run' -l idempotency-key -x -d 'run it once'
 complete -c shellsession -n '_shtab_shellsession_using run' -l no-start -d 'start no daemon if none runs'
 complete -c shellsession -n '_shtab_shellsession_using run' -l json -d 'print the whole result as one JSON object at the end, instead of the output as it arrives'
 complete -c shellsession -n '_shtab_shellsession_using run' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'

@@ -270,6 +270,7 @@ _shtab_shellsession_run_options=(
   "--merge-stderr[write both streams to stdout, in order]"
   "-C[run only this command in DIR]:DIR:_files -/"
   "*--env[an environment variable for this command only]:NAME=VALUE:"
+  "--idempotency-key[run it once]:KEY:"
   "--no-start[start no daemon if none runs]"
   "--json[print the whole result as one JSON object at the end, instead of the output as it arrives]"
   "--socket[the daemon\'s socket]:PATH:_files"

@@ -49,6 +49,7 @@ _UNLESS_DEFAULT: Final[Mapping[str, tuple[tuple[type, ...], object]]] = {
     "command": ((str,), ""),
     "recovered": ((str,), ""),
     "changes": ((dict, _NONE), None),
+    "replayed": ((bool,), False),
 }
 _TRUE_BY_DEFAULT: Final = ("state_kept", "ran")
 

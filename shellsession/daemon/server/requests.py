@@ -208,6 +208,7 @@ class Run(OfAgent):
     live: bool = False
     tell: bool = False
     unless_lost: bool = False
+    idempotency_key: Annotated[str, Field(min_length=1, max_length=models.KEY_MAX)] | None = None
 
     def given(self, data: bytes | None) -> RunOptions:
         """The options that were sent, as ``run`` takes them. ``data``: the part with the input."""

@@ -35,6 +35,7 @@ from ...errors import (
     NoSuchAgent,
     NotRunning,
     PolicyRefused,
+    ReceiptUnavailable,
     SessionBusy,
     SessionClosed,
     ShellSessionError,
@@ -46,13 +47,15 @@ from ...observe import Tap
 from ...options import Options, Rules, commands_of
 from ...policy.secrets import Secrets
 from ...state.snapshot import Snapshot
-from ...store import StoredAgent
+from ...store import LIFETIME, StoredAgent
 from ...text import ago
 from ..protocol.wire import encode
 from . import requests
 from .connection import LOG, Listener
 from .deliveries import Deliveries, end_of
 from .journal import Begun, Journal
+from .receipts import OUTPUT, Receipts, bounded, unavailable
+from .syncs import Syncs
 
 if TYPE_CHECKING:
     from ...engine.verbs.call import Call, SessionJob
@@ -90,6 +93,7 @@ class Sessions:
         given = {name: value for name, value in self._defaults.items() if name in Rules._fields}
         # Those of an agent for which no client has named others.
         self._rules = requests.RulesFields(**given).made() if given else Rules()
+        self._receipts, self._syncs = Receipts(store, LIFETIME), Syncs(store.sync)
         self._shared: dict[str, SharedSession] = {}
         self._opened = 0  # how many sessions so far
         # Of agents whose session has ended: the jobs that live on, and how many jobs there were.
@@ -182,6 +186,7 @@ class Sessions:
         audience = self._audiences.pop(agent, None) or Audience(agent)
         self._opened += 1
         shared = SharedSession(agent, self._opened, session, secrets, self._journal, self._store, audience)
+        shared.receipts, shared.syncs = self._receipts, self._syncs
         shared.rules = rules
         self._shared[agent] = shared
         return shared
@@ -234,7 +239,7 @@ class Sessions:
         if number is not None and (self.find(agent) is not None or self._ended.get(agent) != number):
             return False
         self._ended.pop(agent, None)
-        had_record = self._store.forget(agent)
+        had_record = self._store.forget(agent) | self._receipts.forget(agent)
         return (self._agents.registry.forget_rules(agent) or had_record) and self.find(agent) is None
 
     def begin_to_close(self, shared: SharedSession) -> None:
@@ -245,7 +250,8 @@ class Sessions:
     def forget_ended(self, agent: str | None) -> int:
         """Forget one agent, or every agent, that has no session. Returns how many. Raises InvalidRequest."""
         if agent is None:
-            return sum(self.find(one) is None and self.forget(one) for one in self._store.agents())
+            known = {*self._store.agents(), *self._receipts.agents}
+            return sum(self.find(one) is None and self.forget(one) for one in known)
         if self.find(agent) is not None:
             raise InvalidRequest(
                 f"agent {agent!r} has a session: close it (`shellsession kill`), which forgets it, too"
@@ -369,6 +375,9 @@ class SharedSession:
         self._keeping: asyncio.Task[None] | None = None  # it will write the state to the store
         self.stored: Snapshot | None = None  # what the store has
         self._keep_cost = 0.0  # seconds of processor time, of the last time
+        self._with_receipt = "", 0  # the last request with one, and how many commands bash had got before
+        self.receipts: Receipts
+        self.syncs: Syncs
         session._on_change(self._check_end)
 
     # -- queued requests
@@ -475,6 +484,19 @@ class SharedSession:
             # If the client that waited first has gone, the end is kept, with what that client has missed.
             return self.deliveries.take(None) or ending.result()
 
+    @property
+    def is_attended(self) -> bool:
+        """Is a verb in the session?"""
+        return bool(self._attending)
+
+    async def until_answered(self, until: float | None, listener: Listener) -> bool:
+        """Wait until the verb that is in the session has its result. False if the time is up, or this client left."""
+        left = None if until is None else max(0.0, until - time.monotonic())
+        ending = self._attending[0]
+        either: set[asyncio.Future[Any]] = {ending, listener.abandoned}
+        await asyncio.wait(either, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        return ending.done()
+
     async def until_handed_back(self, until: float | None) -> None:
         """Wait until the command that another client runs is handed back: input is for that one, and no later one.
 
@@ -521,6 +543,32 @@ class SharedSession:
     def not_begun(self) -> None:
         """Note that the command that was prepared does not run."""
         self._journal.end(self.agent)
+        request, begun = self._with_receipt
+        if self.receipts.runs(request):
+            (self.receipts.drop if self.engine.begun == begun else self.receipts.lose)(request)
+
+    async def write_receipt(self, key: str, digest: bytes, request: str) -> None:
+        """Write the receipt of a command that is about to be sent to bash, and wait until the disk has it.
+
+        Raises ReceiptUnavailable, and ShellUnavailable if there is no bash to send it to.
+        """
+        await self.session.open()
+        self.receipts.send(self.agent, key, digest, request, self.session.pid or 0, time.time())
+        self._with_receipt = request, self.engine.begun
+        try:
+            await self.syncs.synced()
+        except OSError as error:
+            raise ReceiptUnavailable(unavailable(error)) from error
+
+    def _note_in_receipt(self, delivery: Delivery, result: Result) -> None:
+        """Note a result of a command in its receipt, if it has one, without secrets."""
+        if self.receipts.runs(delivery.name):
+            # At the ends of a piece that is cut off here, a part of a secret may be left. So more is cut off later.
+            masked, mask = self.secrets.mask_result(bounded(result, 2 * OUTPUT)), self.secrets.mask
+            self.receipts.note(
+                delivery.name,
+                masked.__replace__(command="", reason=mask(result.reason), cwd=mask(result.cwd)),
+            )
 
     def with_news(self, result: Result) -> Result:
         """The result of a command. Its reason says, once, what the agent does not know yet of what was before."""
@@ -586,12 +634,14 @@ class SharedSession:
             self._unfinished = Unfinished(command, call, without_output(result))
         else:
             self._log_end(command, result)
+        self._note_in_receipt(delivery, result)
 
     def next_result(self, delivery: Delivery, result: Result) -> None:
         """Note a later result of a command. Does nothing if another verb has noted its end already."""
         if (unfinished := self._unfinished) is None or not delivery.runs_on:
             return
         so_far = together(unfinished.before, result)
+        self._note_in_receipt(delivery, so_far)
         if result.runs_on:
             self._unfinished = unfinished._replace(before=without_output(so_far))
         else:

@@ -7,6 +7,7 @@ a client can always see what runs, and stop it.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -31,13 +32,13 @@ from ...errors import (
 )
 from ...files import FileRequest, path_name
 from ...keys import check_keys
-from ...models import Result, Stream, check_seconds
+from ...models import Result, Stream, check_seconds, command_text
 from ...redact import redact_data
 from ...signatures import deadline
 from ...state.snapshot import Snapshot
 from ...state.values import Restored
 from ..protocol.messages import closed_meanwhile, from_part, from_result, to_part
-from ..protocol.wire import PARTS_MAX
+from ..protocol.wire import PARTS_MAX, PROTOCOL, to_json
 from . import requests
 from .connection import LEFT, Answer, Incoming, Listener
 from .shared import Fanout, SharedSession
@@ -126,9 +127,14 @@ async def _start(shared: SharedSession, _: Incoming) -> None:
 async def _run(shared: SharedSession, incoming: Incoming) -> Answer:
     listener = incoming.listener
     listener.wait_for()
+    has_key = incoming.request.idempotency_key is not None
     while True:
+        if has_key and (answer := await _from_receipt(shared, incoming)) is not None:
+            return answer
         async with shared.turn:
             await shared.until_unattended()
+            if has_key and _claim(shared, incoming) is not None:  # it was run while this request was queued
+                continue
             if not (listener.connection.is_gone or listener.connection.congested):
                 listener.proceed()
                 return await _run_now(shared, incoming)
@@ -139,12 +145,60 @@ async def _run(shared: SharedSession, incoming: Incoming) -> Answer:
             raise SessionBusy(LEFT)
 
 
+async def _from_receipt(shared: SharedSession, incoming: Incoming) -> Answer | None:
+    """The answer of a command with that key, which has run or runs now. None if it was not run."""
+    until = _deadline(shared, incoming)
+    while isinstance(known := _claim(shared, incoming), str):
+        incoming.listener.proceed()
+        if (answer := await _join(shared, incoming, known, until)) is not None:
+            answer.header["result"]["replayed"] = True
+            return answer
+    if known is None:
+        return None
+    header, parts = from_result(
+        known.__replace__(command=command_text(incoming.part), replayed=True, output_kept=False)
+    )
+    return Answer({"result": header}, parts)
+
+
+def _claim(shared: SharedSession, incoming: Incoming) -> Result | str | None:
+    """See ``Receipts.claim``."""
+    key = incoming.request.idempotency_key
+    return shared.receipts.claim(shared.agent, key, _digest(incoming), time.time())
+
+
+def _digest(incoming: Incoming) -> bytes:
+    """The digest of what a key stands for."""
+    request: Any = incoming.request
+    fields = to_json([request.cwd, request.stdin, sorted((request.env or {}).items())]).encode()
+    digest = hashlib.blake2b(digest_size=16)
+    for part in (fields, *incoming.parts):
+        digest.update(b"%d " % len(part))
+        digest.update(part)
+    return digest.digest()
+
+
+async def _join(shared: SharedSession, incoming: Incoming, command: str, until: float | None) -> Answer | None:
+    """Wait for the command of that request, as ``wait`` does. None if its first result is there."""
+    if (last := shared.deliveries.last).handed_back and last.name == command:
+        header = {"protocol": PROTOCOL, "id": incoming.request.id, "agent": shared.agent, "verb": "wait"}
+        wait = requests.parse({**header, "command": command, "live": incoming.request.live})
+        return await _wait_until(shared, incoming._replace(request=wait), until)
+    if not shared.is_attended:
+        shared.receipts.lose(command)
+        return None
+    if await shared.until_answered(until, incoming.listener):
+        return None
+    return answer_with(shared, shared.engine.running_elsewhere(), command)
+
+
 async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
     request: requests.Run = incoming.request
     command = incoming.part
     if request.unless_lost or shared.is_elsewhere:
         await shared.check_lost()
     options = request.given(incoming.second if request.stdin == "bytes" else None)
+    key = options.pop("idempotency_key", None)
     by_person = request.holder is not None
     shared.note_author(command, by_person)
     client, viewer = incoming.connection.pid, incoming.connection if by_person else None
@@ -153,6 +207,8 @@ async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
     with shared.attending() as ending, _streaming(shared.fanout if begun else None, incoming):
         try:
             run = shared.session._request(command, options)
+            if key is not None and begun:
+                await shared.write_receipt(key, _digest(incoming), request.id)
             result = await shared.session._run(run)
             if not by_person:  # who is not the agent
                 result = shared.with_news(result)

@@ -1,0 +1,340 @@
+"""A command with an idempotency key runs once, whatever dies, and its key gives what is known of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemons import Daemon, Raw, running
+from gates import Gate
+from system import PATIENCE, wait_until
+from warm import PROGRAM
+
+from shellsession import (
+    AsyncSession,
+    CommandFailed,
+    InvalidRequest,
+    KeyConflict,
+    OutcomeUnknown,
+    Policy,
+    PolicyRefused,
+    ReceiptUnavailable,
+    RemoteSession,
+    Session,
+    SessionBusy,
+    StartupFailed,
+    StateLost,
+    aconnect,
+    connect,
+)
+from shellsession.daemon.client.remote import UNLESS_LOST
+from shellsession.store import Store, path_for
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory for the databases of daemons that only one test uses."""
+    (tmp_path / "state").mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state" / "shellsession"
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> Iterator[Daemon]:
+    with running(tmp_path / "daemon", "--patience", "0") as daemon:
+        yield daemon
+
+
+def session(daemon: Daemon, agent: str = "a") -> RemoteSession:
+    return connect(agent, daemon.socket, False, cwd="/", timeout=30)
+
+
+def test_same_key_gives_the_first_result_and_runs_nothing(ours: Daemon, gate: Gate) -> None:
+    gate.open()
+    with session(ours) as sh:
+        first = sh.run(gate.text, idempotency_key="k")
+        again = sh.run(gate.text, idempotency_key="k")
+        assert not first.replayed
+        assert again == first.__replace__(replayed=True, output_kept=False)
+        assert sh.run(gate.text).replayed is False, "without a key it runs"
+        with pytest.raises(CommandFailed):
+            sh.run("echo bad >&2; (exit 3)", idempotency_key="bad", check=True)
+        assert sh.run("echo bad >&2; (exit 3)", idempotency_key="bad").stderr == "bad\n"
+    assert gate.count == 2
+
+
+def test_same_key_over_asyncio_and_another_agent(ours: Daemon, gate: Gate) -> None:
+    async def main() -> list[bool]:
+        async with await aconnect("a", ours.socket, False, cwd="/") as sh:
+            return [(await sh.run(gate.text, idempotency_key="k")).replayed for _ in range(2)]
+
+    gate.open()
+    assert asyncio.run(main()) == [False, True]
+    with session(ours, "b") as other:
+        assert not other.run(gate.text, idempotency_key="k").replayed, "a key is its agent's own"
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "stopped"])
+def test_receipt_outlives_its_daemon(tmp_path: Path, gate: Gate, end: signal.Signals) -> None:
+    gate.open()
+    with running(tmp_path / "daemon") as daemon:
+        first = session(daemon).run(gate.text, idempotency_key="k")
+        daemon.stop(end)
+    with running(tmp_path / "daemon") as daemon, session(daemon) as sh:
+        token = UNLESS_LOST.set(True)
+        try:
+            assert sh.run(gate.text, idempotency_key="k").stdout == first.stdout, "no state is needed for that"
+            with pytest.raises(StateLost):
+                sh.run("true", idempotency_key="other")
+        finally:
+            UNLESS_LOST.reset(token)
+        assert sh.state == "new"
+        assert not sh.run("true", idempotency_key="other").replayed, "what was refused has no receipt"
+    assert gate.count == 1
+
+
+def test_command_whose_daemon_was_killed_is_not_run_again(tmp_path: Path, gate: Gate) -> None:
+    with running(tmp_path / "daemon") as daemon, ThreadPoolExecutor(1) as threads:
+        sh = session(daemon)
+        result = threads.submit(sh.run, gate.text, idempotency_key="k")
+        gate.until_begun()
+        pid = sh.pid
+        daemon.stop(signal.SIGKILL)
+        with pytest.raises(OutcomeUnknown):
+            result.result(PATIENCE)
+    gate.open()
+    with running(tmp_path / "daemon") as daemon, session(daemon) as sh:
+        for _ in range(2):
+            with pytest.raises(OutcomeUnknown, match=rf"'k' was begun \d+ seconds ago in bash {pid}, and how it ended"):
+                sh.run(gate.text, idempotency_key="k")
+        assert sh.run("echo on", idempotency_key="k2").stdout == "on\n"
+    assert gate.count == 1
+
+
+def test_what_a_lost_command_had_printed_when_it_was_handed_back_is_told(tmp_path: Path) -> None:
+    text = "echo so far; sleep 60"
+    with running(tmp_path / "daemon") as daemon:
+        assert session(daemon).run(text, timeout=0.2, on_timeout="yield", idempotency_key="k").still_running
+        daemon.stop(signal.SIGKILL)
+    told = pytest.raises(OutcomeUnknown, match=r"printed last, as far as that is known: 'so far\\n'")
+    with running(tmp_path / "daemon") as daemon, session(daemon) as sh, told:
+        sh.run(text, idempotency_key="k")
+
+
+def test_key_of_another_command_is_a_conflict(ours: Daemon, place: Path) -> None:
+    with session(ours) as sh:
+        sh.run("cat", idempotency_key="k", stdin="in", env={"A": "1"}, cwd="/tmp")
+        for changed in ({"stdin": "other"}, {"stdin": None}, {"env": {"A": "2"}}, {"env": None}, {"cwd": "/"}):
+            given: dict[str, Any] = {"stdin": "in", "env": {"A": "1"}, "cwd": "/tmp", **changed}
+            with pytest.raises(KeyConflict, match="'k'"):
+                sh.run("cat", idempotency_key="k", **given)
+        with pytest.raises(KeyConflict):
+            sh.run(f"touch {place}/never", idempotency_key="k")
+        again = sh.run("cat", idempotency_key="k", stdin="in", env={"A": "1"}, cwd="/tmp", timeout=5)
+        assert (again.stdout, again.replayed) == ("in", True), "a time limit does not matter"
+    assert os.listdir(place) == []
+
+
+def test_command_that_runs_is_joined(ours: Daemon, gate: Gate) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        first = threads.submit(session(ours).run, gate.text, idempotency_key="k")
+        gate.until_begun()
+        joined = [threads.submit(session(ours).run, gate.text, idempotency_key="k") for _ in range(2)]
+        early = session(ours).run(gate.text, idempotency_key="k", timeout=0.1)
+        assert (early.still_running, early.replayed) == (True, True)
+        with pytest.raises(KeyConflict):
+            session(ours).run("true", idempotency_key="k")
+        with pytest.raises(SessionBusy):
+            session(ours).run("true", idempotency_key="other", patience=0.1)
+        gate.open()
+        results = [one.result(PATIENCE) for one in (first, *joined)]
+    assert [one.stdout for one in results] == ["begun\nended\n"] * 3
+    assert [one.replayed for one in results] == [False, True, True]
+    assert not session(ours).run("true", idempotency_key="other").replayed, "what was dropped from the queue"
+    assert gate.count == 1
+
+
+def test_command_whose_client_is_gone_is_joined(ours: Daemon, gate: Gate) -> None:
+    with Raw(ours.socket) as raw:
+        raw.open("a")
+        raw.say("run", gate.text.encode(), agent="a", idempotency_key="k")
+        gate.until_begun()
+    with ThreadPoolExecutor(1) as threads:
+        joined = threads.submit(session(ours).run, gate.text, idempotency_key="k")
+        gate.open()
+        assert joined.result(PATIENCE).stdout == "begun\nended\n"
+    assert gate.count == 1
+
+
+def test_command_that_was_handed_back_is_joined(ours: Daemon, gate: Gate) -> None:
+    with session(ours) as sh:
+        first = sh.run(gate.text, idempotency_key="k", timeout=0.3, on_timeout="yield")
+        assert (first.still_running, first.stdout) == (True, "begun\n")
+        again = session(ours).run(gate.text, idempotency_key="k", timeout=0.1)
+        assert (again.still_running, again.replayed) == (True, True)
+        gate.open()
+        ended = session(ours).run(gate.text, idempotency_key="k")
+        assert (ended.stdout, ended.exit_code, ended.replayed) == ("ended\n", 0, True)
+        last = session(ours).run(gate.text, idempotency_key="k")
+        assert (last.exit_code, last.stdout_bytes, last.stdout_omitted) == (0, b"ended\n", 6)
+    assert gate.count == 1
+
+
+def test_command_that_was_refused_has_no_receipt(ours: Daemon, place: Path) -> None:
+    with connect("a", ours.socket, False, cwd="/", policy=Policy(deny_commands=["rm"])) as sh:
+        for _ in range(2):
+            with pytest.raises(PolicyRefused):
+                sh.run("rm x", idempotency_key="k")
+            with pytest.raises(InvalidRequest):
+                sh.run("true", idempotency_key="k", cwd="")
+            assert not sh.run("true", idempotency_key="k", cwd=place / "none").ran
+        assert sh.run("echo ran", idempotency_key="k").stdout == "ran\n"
+    with connect("b", ours.socket, False, cwd="/", startup=[f"test -e {place}/ready"]) as sh:
+        with pytest.raises(StartupFailed):
+            sh.run("echo ran", idempotency_key="k")
+        (place / "ready").touch()
+        assert not sh.run("echo ran", idempotency_key="k").replayed
+
+
+@pytest.mark.parametrize("key", ["", "x" * 256, "\ud800", 7], ids=["empty", "long", "a surrogate", "no text"])
+def test_key_that_is_none_is_refused(ours: Daemon, key: str) -> None:
+    with session(ours) as sh, pytest.raises(InvalidRequest, match="idempotency_key must be text"):
+        sh.run("true", idempotency_key=key)
+
+
+def test_key_may_be_any_text(ours: Daemon) -> None:
+    key = "é'\n" + "x" * 252
+    with session(ours) as sh:
+        assert [sh.run("true", idempotency_key=key).replayed for _ in range(2)] == [False, True]
+
+
+def test_session_of_this_process_refuses_a_key_with_the_reason(place: Path) -> None:
+    async def main() -> None:
+        async with AsyncSession() as sh:
+            await sh.run(f"touch {place}/never", idempotency_key="k")
+
+    with pytest.raises(InvalidRequest, match=r"needs a session of a daemon.*connect"), Session() as sh:
+        sh.run(f"touch {place}/never", idempotency_key="k")
+    with pytest.raises(InvalidRequest, match=r"needs a session of a daemon.*connect"):
+        asyncio.run(main())
+    assert os.listdir(place) == []
+
+
+def test_close_forgets_keys_and_restart_keeps_them(ours: Daemon) -> None:
+    with session(ours) as sh:
+        sh.run("true", idempotency_key="k")
+        sh.restart()
+        assert sh.run("true", idempotency_key="k").replayed
+        sh.close()
+    with session(ours) as sh:
+        assert not sh.run("true", idempotency_key="k").replayed
+
+
+@pytest.mark.parametrize("running_too", [True, False], ids=["with a daemon", "without one"])
+@pytest.mark.parametrize("verb", ["forget", "kill"])
+def test_forget_and_kill_drop_keys(tmp_path: Path, verb: str, running_too: bool) -> None:
+    place = tmp_path / "daemon"
+    with running(place) as daemon:
+        session(daemon).run("true", idempotency_key="k")
+        daemon.stop(signal.SIGKILL)
+    words = [*PROGRAM, verb, "--socket", daemon.socket, "a"]
+    if running_too:
+        with running(place):
+            subprocess.run(words, check=verb == "forget", capture_output=True)
+    else:
+        subprocess.run(words, check=verb == "forget", capture_output=True)
+    with running(place) as daemon, session(daemon) as sh:
+        assert not sh.run("true", idempotency_key="k").replayed
+
+
+def test_receipt_has_no_secret_and_a_part_of_long_output(ours: Daemon, state: Path) -> None:
+    secret = "sesame-4711-open"
+    text = f"echo {secret}; head -c 300000 /dev/zero | tr '\\0' x; echo {secret}"
+    with connect("a", ours.socket, False, cwd="/", extra_env={"API_TOKEN": secret}) as sh:
+        assert secret in sh.run(text, idempotency_key="k").stdout
+        again = sh.run(text, idempotency_key="k")
+    assert again.stdout_bytes.startswith(b"***\nxxx")
+    assert again.stdout_bytes.endswith(b"xxx***\n")
+    assert len(again.stdout_bytes) == 1 << 16
+    assert again.stdout_omitted == 300_000 + 2 * len("***\n") - (1 << 16)
+    assert not any(secret.encode() in path.read_bytes() for path in state.iterdir())
+
+
+def test_keyed_command_is_refused_where_no_receipt_can_be_written(tmp_path: Path, place: Path, state: Path) -> None:
+    state.mkdir(mode=0o700)
+    taken = Store(path_for(str(tmp_path / "daemon" / "run" / "socket")))  # as if another daemon had it open
+    try:
+        with running(tmp_path / "daemon") as daemon, session(daemon) as sh:
+            for _ in range(2):
+                with pytest.raises(ReceiptUnavailable, match="another daemon with the same name has it open"):
+                    sh.run(f"touch {place}/never", idempotency_key="k")
+            assert sh.run("echo on").stdout == "on\n"
+    finally:
+        taken.close()
+    assert os.listdir(place) == []
+
+
+def test_receipt_of_a_removed_database_is_not_taken_for_missing(ours: Daemon, gate: Gate, state: Path) -> None:
+    gate.open()
+    with session(ours) as sh:
+        sh.run(gate.text, idempotency_key="k")
+        for path in state.iterdir():
+            path.unlink()
+        sh.run("true", idempotency_key="another")
+        with pytest.raises(OutcomeUnknown, match="was removed"):
+            sh.run(gate.text, idempotency_key="k")
+    assert gate.count == 1
+
+
+def test_database_of_an_earlier_version_gets_receipts(tmp_path: Path, state: Path) -> None:
+    state.mkdir(mode=0o700)
+    path = path_for(str(tmp_path / "daemon" / "run" / "socket"))
+    Store(path).close()
+    with sqlite3.connect(path) as database:
+        database.execute("DROP TABLE receipts")
+        database.execute("ALTER TABLE agents DROP COLUMN is_current")
+        database.execute("PRAGMA user_version = 2")
+    database.close()
+    with running(tmp_path / "daemon") as daemon, session(daemon) as sh:
+        assert [sh.run("true", idempotency_key="k").replayed for _ in range(2)] == [False, True]
+
+
+def test_command_line_replays_the_output(ours: Daemon, gate: Gate) -> None:
+    gate.open()
+    words = [
+        *PROGRAM,
+        "run",
+        "--socket",
+        ours.socket,
+        "-s",
+        "a",
+        "--idempotency-key",
+        "k",
+        "--",
+        f"{gate.text}; (exit 3)",
+    ]
+    runs = [subprocess.run(words, capture_output=True, check=False) for _ in range(2)]
+    assert [(run.stdout, run.returncode) for run in runs] == [(b"begun\nended\n", 3)] * 2
+    assert gate.count == 1
+
+
+def test_queued_command_with_the_key_of_one_that_ends_first_is_not_run(ours: Daemon, gate: Gate) -> None:
+    with ThreadPoolExecutor(3) as threads:
+        other = threads.submit(session(ours).run, gate.text)
+        gate.until_begun()
+        text = f"echo once >> {gate.place}/once"
+        twice = [threads.submit(session(ours).run, text, idempotency_key="k") for _ in range(2)]
+        with Raw(ours.socket) as raw:
+            wait_until(lambda: raw.ask("stats").header["value"]["serving"] == 4, "both in the queue")
+        gate.open()
+        other.result(PATIENCE)
+        assert sorted(one.result(PATIENCE).replayed for one in twice) == [False, True]
+    assert (gate.place / "once").read_text() == "once\n"
