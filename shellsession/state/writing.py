@@ -40,6 +40,8 @@ _LATE: Final = (
     *("POSIXLY_CORRECT", "GLOBIGNORE", "IGNOREEOF", "ignoreeof", "BASH_COMPAT", "HISTFILE", "FUNCNEST", "OPTIND"),
     *("PS0", "PS1", "PS2", "PS4", "PROMPT_COMMAND", "TMOUT"),
 )
+# Keys that a list `NAME=([KEY]=VALUE)` must not have: bash refuses `@` and `*` before 5.2, and loses \001 since.
+_ALONE: Final = re.compile(r"\A[@*]\Z|\x01")
 _LOCALE: Final = re.compile(r"LC_[A-Z]+|LANG|LANGUAGE")
 # Signals whose traps would run within our text.
 _LAST_TRAPS: Final = ("ERR", "RETURN", "DEBUG")
@@ -195,12 +197,10 @@ def _assignment(name: str, variable: Variable) -> Iterator[bytes]:
     else:
         # Not `declare -a NAME=(...)`: after a word with a backslash, bash takes the parenthesis for a syntax error.
         yield b"\\builtin declare -%b %b" % (kind, word)
-        elements = (b"[%b]=%b" % (quote(key), quote(one)) for key, one in value.items() if key not in ("@", "*"))
+        elements = (b"[%b]=%b" % (quote(key), quote(one)) for key, one in value.items() if not _ALONE.search(key))
         yield b"%b=(%b)" % (word, b" ".join(elements))
-        # Before 5.2, bash refuses these keys in a list.
-        for key in ("@", "*"):
-            if key in value:
-                yield b"__key=%b; %b[$__key]=%b; \\builtin unset -v __key" % (quote(key), word, quote(value[key]))
+        for key in filter(_ALONE.search, value):
+            yield b"__key=%b; %b[$__key]=%b; \\builtin unset -v __key" % (quote(key), word, quote(value[key]))
     if later:
         yield b"\\builtin declare -%b -- %b" % (later, word)
 

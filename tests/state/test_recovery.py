@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import re
 import signal
 from pathlib import Path
@@ -19,7 +18,6 @@ pytestmark = pytest.mark.usefixtures("each_bash")
 
 STATE = "cd /usr; A='a b'; export B=2; f() { echo $A; }; alias ll='ls -l'; set -f; trap 'echo usr' USR1"
 ASKED = "echo $PWD, $A, $B; f; alias ll; echo $-; trap -p USR1"
-ROUNDS = 200 if os.environ.get("SHELLSESSION_TEST_SOAK") else 20
 
 DEATHS = {
     "exit": "exit 3",
@@ -129,24 +127,6 @@ def test_asyncio_session_recovers(tmp_path: Path) -> None:
             assert (await sh.run("f")).stdout == "a b\n"
 
     asyncio.run(main())
-
-
-def test_after_any_death_the_state_is_that_of_the_promised_moment(recovering: Session) -> None:
-    """``recovered`` says how many commands are missing; with each one, X and the directory of a file change."""
-    choose = random.Random(os.environ.get("PYTEST_XDIST_WORKER", "") or 0)
-    with recovering as sh:
-        sh.run("declare -i X=0")
-        x, log = 0, [0]
-        for _ in range(ROUNDS):
-            for _ in range(choose.randrange(4)):
-                assert sh.run("X+=1").ok
-                log.append(x := x + 1)
-            result = sh.run("X+=1; " + choose.choice(list(DEATHS.values())[:7]), timeout=PATIENCE)
-            found = re.search(r"from before the last (?:(\d+) commands|command)", result.recovered)
-            assert found, result
-            x = log[-int(found[1] or 1)]
-            assert sh.run("echo $X").stdout == f"{x}\n"
-            log = [x, x]  # before and after that command
 
 
 @pytest.mark.parametrize("kind", ["threads", "asyncio"])

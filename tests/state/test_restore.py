@@ -36,6 +36,7 @@ _HOSTILE: Final = {
         "declare -A a; for k in ']' '[' '\"' \"'\" '$x' 'a b' '`' '\\' '=' 'a]=b' '~' 0 '[x]=y' ')'; do a[$k]=$k; done"
     ),
     "keys @ and *": "declare -A a; for k in @ '*'; do a[$k]=1; done",
+    "keys with bash's own bytes": r"declare -A a; for k in $'\x01' $'\x01\x7f' $'x\x01\x01y' $'\x7f'; do a[$k]=1; done",
     "references": "t=1; declare -n r=t; a=(1 2); declare -n e='a[1]'; declare -n dangling=nowhere; declare -nx rx=t",
     "reference to code": f"a=(1); declare -n r='a[{_CODE}]'",
     "readonly reference": "t=1; declare -nr r=t",

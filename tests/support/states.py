@@ -20,6 +20,8 @@ _OWN: Final = re.compile(
     rb"|^file locks .*\n",  # the tag of a session is a limit of the kernel that has no effect
     re.MULTILINE,
 )
+# The elements of an associative array come in an order of bash's own.
+_UNORDERED: Final = re.compile(rb"^declare -\w*A\w* .*?(?=\ndeclare -|\Z)", re.MULTILINE | re.DOTALL)
 
 
 def listed(session: Session) -> list[bytes]:
@@ -27,6 +29,6 @@ def listed(session: Session) -> list[bytes]:
     came = []
     for listing in _LISTINGS:
         result = session.run(f"\\builtin {listing} 2>&1" if not listing.startswith("set +o") else "set +o", tty=False)
-        came.append(_OWN.sub(b"", result.stdout_bytes))
+        came.append(_UNORDERED.sub(lambda found: bytes(sorted(found[0])), _OWN.sub(b"", result.stdout_bytes)))
     completions = session.run("complete -p", tty=False).stdout_bytes
     return [*came, b"\n".join(sorted(completions.splitlines()))]

@@ -1,0 +1,197 @@
+"""Random commands and deaths: each fresh shell has the state of the promised moment, and no command runs twice."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shlex
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+from escapes import of_host
+from system import PATIENCE, SOAK, descendants, is_alive, unique_seconds, wait_until, with_argument
+
+from shellsession import Session
+
+pytestmark = pytest.mark.usefixtures("each_bash")
+
+ROUNDS: Final = 1000 if SOAK else 200
+SEEDS: Final = range(10 if SOAK else 1)
+
+State = Mapping[str, object]
+TEXTS: Final = ["", "a b", "*", "$(touch executed)", "'\"\\", "\n x\n", "é\t~", "`touch executed`", "x" * 500]
+FIRST: Final[State] = {
+    **{"x": 0, "text": "none", "exported": "none", "items": (), "keys": "", "function": None, "alias": "none"},
+    **{"directories": ("d0",), "options": frozenset(), "trap": "", "umask": "0022", "arguments": (), "fixed": "none"},
+}
+# It prints what of the state the commands change.
+ASK: Final = r"""
+printf '<%s>' "$X" "${T-none}" "${E-none}${E+${E@a}}" "${#L[@]}" "${L[@]}" "${M[a b]-}" "${BASH_ALIASES[a]-none}" \
+  "${DIRSTACK[@]##*/}" "$#" "$@" "${R-none}"
+for one in noclobber noglob nounset pipefail; do [[ -o $one ]] && printf '<%s>' $one; done
+printf '<%s>' "${BASH_ALIASES[@]}"; declare -f f; trap -p USR1; umask
+"""
+OPTIONS: Final = ("noclobber", "noglob", "nounset", "pipefail")
+
+
+def expected(state: State) -> str:
+    """What ``ASK`` prints in this state."""
+    items, arguments, directories = state["items"], state["arguments"], state["directories"]
+    assert isinstance(items, tuple)
+    assert isinstance(arguments, tuple)
+    assert isinstance(directories, tuple)
+    exported = "none" if state["exported"] == "none" else f"{state['exported']}x"
+    words = [state["x"], state["text"], exported, len(items), *items, state["keys"], state["alias"]]
+    words += [*directories, len(arguments), *arguments, state["fixed"]]
+    on = state["options"]
+    assert isinstance(on, frozenset)
+    words += [*sorted(on), "" if state["alias"] == "none" else state["alias"]]
+    function = "" if state["function"] is None else f"f () \n{{ \n    echo {state['function']}\n}}\n"
+    trap = f"trap -- '{state['trap']}' SIGUSR1\n" if state["trap"] else ""
+    return "".join(f"<{word}>" for word in words) + function + trap + f"{state['umask']}\n"
+
+
+def changed(state: State, choose: random.Random) -> tuple[str, State]:
+    """A command, and the state after it."""
+    text, number = choose.choice(TEXTS), choose.randrange(1000)
+    word, on = shlex.quote(text), state["options"]
+    items, directories = state["items"], state["directories"]
+    assert isinstance(items, tuple)
+    assert isinstance(directories, tuple)
+    assert isinstance(on, frozenset)
+    option = choose.choice(OPTIONS)
+    place = f"d{choose.randrange(3)}"
+    below = directories[1:] if len(directories) > 1 else directories
+    either: list[tuple[str, dict[str, object]]] = [
+        (f"X={number}", {"x": number}),
+        (f"T={word}", {"text": text}),
+        ("unset T", {"text": "none"}),
+        (f"export E={word}", {"exported": text}),
+        ("unset E", {"exported": "none"}),
+        (f"L+=({word})", {"items": (*items[:5], text)} if len(items) < 6 else {}),
+        ("L=()", {"items": ()}),
+        (f"M=(['a b']={word})", {"keys": text}),
+        (f"f() {{ echo {number}; }}", {"function": number}),
+        ("unset -f f", {"function": None}),
+        (f"alias a={word}", {"alias": text}),
+        ("unalias a 2>&-", {"alias": "none"}),
+        (f"cd ../{place}", {"directories": (place, *directories[1:])}),
+        (f"pushd ../{place} >&-", {"directories": (place, *directories)}),
+        ("popd >&- 2>&-", {"directories": below}),
+        (f"set -o {option}", {"options": on | {option}}),
+        (f"set +o {option}", {"options": on - {option}}),
+        (f"trap ': {number}' USR1", {"trap": f": {number}"}),
+        ("trap - USR1", {"trap": ""}),
+        (f"umask 0{number % 8}{number % 7}2", {"umask": f"0{number % 8}{number % 7}2"}),
+        (f"set -- {word} {number}", {"arguments": (text, number)}),
+        ("readonly R=fixed 2>&-", {"fixed": "fixed"}),
+    ]
+    command, new = choose.choice(either)
+    if command.startswith("L+=") and not new:
+        command, new = "L=()", {"items": ()}
+    return command, {**state, **new}
+
+
+DEATHS: Final = {
+    "exit": "exit 3",
+    "exit in a function": "g() { local X=8 T=9 L=7; exit 4; }; g",
+    "exit in a file": "echo exit 5 >file; . ./file",
+    "set -eu": "set -eu; : $unset_name",
+    "exec": "exec true",
+    "SIGKILL": "kill -9 $$",
+    "SIGKILL while it waits": "(kill -9 $$) & wait",
+    "SIGSEGV": "kill -SEGV $$",
+    "SIGHUP": "kill -HUP $$; while :; do :; done",
+    "set -r": "set -r",
+    "descriptors": "ulimit -n 9",
+    "descriptors closed": 'for n in 10 11 12; do eval "exec $n>&-"; done',
+    "memory": "ulimit -v 30000; printf -v big %99999999d 1",
+    "exit with a job": "sleep {seconds} & exit 6",
+    "exit with another session's job": "setsid sleep {seconds} & exit 7",
+    "exit in an EXIT trap of the command's": "trap 'X=5; exit 9' EXIT; exit 8",
+}
+IDLE: Final = "SIGKILL between two commands"
+LIMIT: Final = "trap '' INT; while :; do :; done"  # at a time limit, so it is rare
+
+
+def missing(recovered: str) -> int:
+    """How many commands the state lacks."""
+    if recovered.endswith("from after the last command"):
+        return 0
+    found = re.search(r"from before the last (?:(\d+) commands|command)", recovered)
+    assert found, recovered
+    return int(found[1] or 1)
+
+
+class Story:
+    """Runs commands in a session, and knows the state before each of them."""
+
+    def __init__(self, session: Session, place: Path, choose: random.Random) -> None:
+        self.session, self.place, self.choose = session, place, choose
+        self.seconds = unique_seconds()
+        self.state: State = FIRST
+        self.before: list[State] = []  # the state before each command since the last death, and of the last moment
+        self.ran: list[str] = []
+
+    def run(self, text: str, state: State, **options: object) -> str:
+        """Run a command that leads to this state, and return what it has printed."""
+        self.before.append(self.state)
+        self.ran.append(str(len(self.ran)))
+        noted = f"builtin echo {self.ran[-1]} >>{shlex.quote(str(self.place / 'log'))}; {text}"
+        result = self.session.run(noted, **options)  # type: ignore[arg-type]  # a table of options
+        self.recovered = result.recovered
+        assert result.state_kept == (not self.recovered), result
+        if result.state_kept:
+            self.state = state
+            return result.stdout
+        if not result.ran:  # the shell was gone before
+            self.ran.pop()
+            self.before.pop()
+        return ""
+
+    def change(self) -> None:
+        self.run(*changed(self.state, self.choose))
+
+    def die(self, death: str) -> None:
+        """End the shell, and expect the state that the result promises."""
+        if death == IDLE:
+            pid = self.session.pid
+            assert pid
+            os.kill(pid, signal.SIGKILL)
+            wait_until(lambda: not is_alive(pid), "its end")
+            self.run(":", self.state)
+        else:
+            text, state = changed(self.state, self.choose)
+            limit = {"timeout": 0.2, "on_timeout": "kill"} if death == LIMIT else {}
+            self.run(f"{text}; {death.replace('{seconds}', self.seconds)}", state, **limit)
+        assert self.recovered, f"{death} has not ended the shell"
+        lacks = missing(self.recovered)
+        self.state = (*self.before, self.state)[-1 - lacks] if lacks else self.state
+        self.before = []
+        assert self.run(ASK, self.state) == expected(self.state), (death, self.recovered)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_after_any_death_the_state_is_that_of_the_promised_moment(tmp_path: Path, seed: int) -> None:
+    choose, before = random.Random(seed), descendants(os.getpid())
+    for number in range(3):
+        (tmp_path / f"d{number}").mkdir()
+    with Session(cwd=tmp_path / "d0", tty=False, timeout=PATIENCE, recover=True) as session:
+        story = Story(session, tmp_path, choose)
+        story.run("declare -i X=0; declare -A M; L=(); umask 022", FIRST)
+        for _ in range(ROUNDS):
+            for _ in range(choose.randrange(5)):
+                story.change()
+                if not choose.randrange(3):
+                    time.sleep(0.02)  # a pause, after which the state is kept
+            story.die(LIMIT if not choose.randrange(100) else choose.choice([IDLE, *DEATHS.values()]))
+    assert (tmp_path / "log").read_text().split() == story.ran
+    assert list(tmp_path.rglob("executed")) == []
+    wait_until(lambda: not with_argument(story.seconds), "the end of the jobs")
+    wait_until(lambda: descendants(os.getpid()) <= before, "the end of all processes")
+    assert of_host(os.getpid()) == set()
