@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from system import SOAK
 
 from shellsession import InvalidRequest, Policy, Session, Snapshot, SnapshotDamaged, SnapshotTooNew
 from shellsession.state.values import Function, Omission, Variable
@@ -129,6 +130,32 @@ print(killed)
 def test_killed_while_saving_leaves_the_old_or_the_new_file(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _KILLED, str(tmp_path / "file")]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "10\n"
+
+
+# Each child saves again and again, and is killed at a random moment.
+_KILLED_AT_RANDOM: Final = """
+import os, random, sys, time
+from shellsession import Snapshot
+
+path, choose = sys.argv[1], random.Random(sys.argv[1])
+texts = [Snapshot(arguments=(letter * size,)) for letter, size in (("a", 10), ("b", 1_000_000), ("c", 10_000))]
+texts[0].save(path)
+for _ in range(int(sys.argv[2])):
+    if not (pid := os.fork()):
+        while True:
+            for one in texts:
+                one.save(path)
+    time.sleep(choose.random() / 50)
+    os.kill(pid, 9)
+    os.waitpid(pid, 0)
+    assert Snapshot.load(path) in texts
+print("done")
+"""
+
+
+def test_killed_at_a_random_moment_leaves_a_complete_file(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _KILLED_AT_RANDOM, str(tmp_path / "file"), str(1000 if SOAK else 30)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "done\n"
 
 
 def test_disk_that_is_full_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
