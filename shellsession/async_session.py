@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from .base import CALLBACK_RUNS, LOOK_PATIENCE, Base, check_count
 from .engine.io.loop import LoopDrainer, LoopPoller, LoopWaiter, adrive, ends_by, to_its_end
 from .engine.io.threads import Steps, T, drive
-from .engine.verbs.call import LoopJob
 from .engine.verbs.engine import Moved, RestartPending
 from .engine.verbs.expect import expect, late
+from .engine.verbs.session_job import LoopJob
 from .engine.verbs.state import check_snapshot
 from .errors import (
     ANOTHER_LOOP,
@@ -44,8 +44,9 @@ from .signatures import LoopSession, Seconds, Text, check_idle, pattern_of
 if TYPE_CHECKING:
     import asyncio
 
-    from .engine.verbs.call import Call, SessionJob
+    from .engine.verbs.call import Call
     from .engine.verbs.engine import Engine
+    from .engine.verbs.session_job import SessionJob
     from .policy.rules import Policy
     from .state.snapshot import Snapshot
     from .state.values import Restored

@@ -19,9 +19,10 @@ from .engine.io.output import resolve_spill
 from .engine.io.threads import Steps, Wait, drive
 from .engine.io.waiter import Waiter
 from .engine.kernel.signals import signals_deferred
-from .engine.verbs.call import Call, SessionJob
+from .engine.verbs.call import Call
 from .engine.verbs.engine import Engine
 from .engine.verbs.recovery import Recovering
+from .engine.verbs.session_job import SessionJob
 from .engine.verbs.state import check_snapshot, seek
 from .errors import FORKED, InvalidRequest, SessionClosed
 from .models import TTY, Limits, OnTimeout, Request, State, Terminal, check_flag, command_bytes

@@ -41,8 +41,9 @@ from .paging import Query, Read, page
 from .signatures import Output, Seconds, Text, ThreadSession, check_idle, pattern_of
 
 if TYPE_CHECKING:
-    from .engine.verbs.call import Call, SessionJob, ThreadJob
+    from .engine.verbs.call import Call
     from .engine.verbs.engine import Engine
+    from .engine.verbs.session_job import SessionJob, ThreadJob
     from .state.snapshot import Snapshot
     from .state.values import Restored
 

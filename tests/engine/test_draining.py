@@ -17,7 +17,7 @@ from shellsession.engine.io.drainer import Drainer
 from shellsession.engine.io.output import Capture
 from shellsession.engine.io.streams import Stream, pipe_stream
 from shellsession.engine.kernel.family import Family
-from shellsession.engine.verbs.call import SessionJob
+from shellsession.engine.verbs.session_job import SessionJob
 
 # More than a pipe takes (64 KiB): each registration is a nudge.
 MANY = 70_000

@@ -58,8 +58,9 @@ from .receipts import OUTPUT, Receipts, bounded, unavailable
 from .syncs import Syncs
 
 if TYPE_CHECKING:
-    from ...engine.verbs.call import Call, SessionJob
+    from ...engine.verbs.call import Call
     from ...engine.verbs.engine import Engine
+    from ...engine.verbs.session_job import SessionJob
     from ...store import Store
     from .connection import Connection
 

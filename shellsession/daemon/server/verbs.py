@@ -46,8 +46,9 @@ from .shared import Fanout, SharedSession
 if TYPE_CHECKING:
     from ...engine.bash.shell import Shell
     from ...engine.io.output import Capture
-    from ...engine.verbs.call import Call, SessionJob
+    from ...engine.verbs.call import Call
     from ...engine.verbs.engine import Engine
+    from ...engine.verbs.session_job import SessionJob
     from .shared import Sessions
 
 # Seconds until a verb that has not returned is woken again.

@@ -22,7 +22,8 @@ from ..io.streams import CHUNK, SMALL, Stream
 from ..io.threads import SOON, Steps, Wait
 from ..kernel.activity import at_terminal
 from ..wire import MarkFinder, mark_line
-from .call import LOOK_PLAIN, LOOK_TERMINAL, Call, Reader
+from .call import LOOK_PLAIN, LOOK_TERMINAL, Call
+from .session_job import Reader
 
 What = Literal["mark", "dead", "timed_out", "idle", "input", "overflow", "output", "interrupt"]
 MARK: Final = "mark"

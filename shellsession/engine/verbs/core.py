@@ -24,10 +24,11 @@ from ..io.drainer import DRAINER
 from ..io.nonce import fresh_nonce
 from ..kernel import proc
 from ..kernel.family import Family
-from .call import Call, Peek, Reader, SessionJob, ThreadJob, remembered
+from .call import Call
 from .collect import UnattendedReader
 from .delivery import DELIVERED, Delivery
 from .known import Known
+from .session_job import Peek, Reader, SessionJob, ThreadJob, remembered
 
 if TYPE_CHECKING:
     from ...policy.secrets import Secrets
@@ -99,6 +100,11 @@ class Core:
         """Note what is known of bash now, and return it."""
         self.known = known
         return known
+
+    def keep_listing(self, listing: Listing) -> Listing:
+        """Keep what bash has listed, until it lists its state again. Returns it."""
+        self.listing = listing
+        return listing
 
     def adapt(self, **parts: Any) -> None:
         """Set these parts of ``Host``."""

@@ -49,11 +49,12 @@ from ..io.threads import Steps, T, Wait, shielded
 from ..kernel import proc
 from ..kernel.signals import signals_deferred
 from . import collect, ending, scope, shell_end, state, submit
-from .call import LOOK_TERMINAL, Call, SessionJob, Typed
+from .call import LOOK_TERMINAL, Call, Typed
 from .collect import DEAD, IDLE, INPUT, INTERRUPT, MARK, OUTPUT, OVERFLOW, TIMED_OUT
 from .core import Core
 from .ordinary import Ordinary
 from .results import Ending, HandedBack, answer, conclude, startup_failure, unread_ending, with_reason
+from .session_job import SessionJob
 from .substitutions import wait_for_end
 
 _ENDINGS: Final[dict[str, tuple[Outcome, str]]] = {

@@ -91,8 +91,7 @@ def listing(core: Core, anew: bool = True) -> Steps[Listing]:
     except SnapshotDamaged as error:
         raise SnapshotUnavailable(f"{error}; nothing was changed") from error
     _check_locale(dump.variables)
-    core.listing = last = Listing(data, dump, shell.check_cwd(mark.cwd), core.umask(), core.begun)
-    return last
+    return core.keep_listing(Listing(data, dump, shell.check_cwd(mark.cwd), core.umask(), core.begun))
 
 
 def take(core: Core, exclude: Iterable[str] = (), is_secret: Callable[[str], bool] | None = None) -> Steps[Snapshot]:
