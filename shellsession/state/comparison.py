@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from ..models import Changes
-from .dump import Dump
+from .snapshot import Snapshot
 from .values import OF_CD
 
 
@@ -14,7 +14,7 @@ class Listing(NamedTuple):
     """What bash has listed: the bytes, and what they mean. ``begun``: how many commands had begun by then."""
 
     data: bytes
-    dump: Dump
+    dump: Snapshot
     cwd: str
     umask: int
     begun: int
@@ -28,7 +28,7 @@ def changes(before: Listing, after: Listing) -> Changes:
     return found.__replace__(changed=(*found.changed, *moved)) if moved else found
 
 
-def _changes(before: Dump, after: Dump) -> Changes:
+def _changes(before: Snapshot, after: Snapshot) -> Changes:
     added, changed, removed = list[tuple[str, str]](), list[tuple[str, str]](), list[tuple[str, str]]()
     for kind, old, new in _tables(before, after):
         added += [(kind, name) for name in new.keys() - old.keys()]
@@ -39,7 +39,7 @@ def _changes(before: Dump, after: Dump) -> Changes:
     return Changes(*(tuple(sorted(pairs)) for pairs in (added, changed, removed)))
 
 
-def _tables(before: Dump, after: Dump) -> Iterator[tuple[str, Mapping[str, object], Mapping[str, object]]]:
+def _tables(before: Snapshot, after: Snapshot) -> Iterator[tuple[str, Mapping[str, object], Mapping[str, object]]]:
     without = [{name: one for name, one in dump.variables.items() if name not in OF_CD} for dump in (before, after)]
     yield "variable", without[0], without[1]
     yield "function", before.functions, after.functions

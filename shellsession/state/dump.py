@@ -13,9 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import islice
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 
 from ..errors import SnapshotDamaged
+from .snapshot import Snapshot
 from .values import OWN, Function, Variable
 from .writing import quote
 
@@ -28,21 +29,6 @@ _LISTS: Final = (
     rb"printf END",
 )
 _LISTING: Final = _COUNTED + b"".join(b"\\builtin " + words + _SECTION for words in _LISTS)
-
-
-class Dump(NamedTuple):
-    """What bash has listed."""
-
-    arguments: tuple[str, ...]
-    directories: tuple[str, ...]
-    variables: Mapping[str, Variable]
-    functions: Mapping[str, Function]
-    aliases: Mapping[str, str]
-    traps: Mapping[str, str]
-    disabled: tuple[str, ...]
-    completions: tuple[tuple[str, ...], ...]
-    options: frozenset[str]
-    shopts: frozenset[str]
 
 
 class AmbiguousFunctions(Exception):
@@ -104,8 +90,10 @@ _IN_ANSI: Final = re.compile(rb"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{1,2})|c(.)|(.))"
 _LETTERS: Final = dict(zip(b"abeEfnrtv\\'\"?", b"\a\b\x1b\x1b\f\n\r\t\v\\'\"?", strict=True))
 
 
-def parse(data: bytes, functions: bytes | None = None) -> Dump:
-    """Return what bash has listed. ``functions``: what it printed for ``functions_line``.
+def parse(data: bytes, functions: bytes | None = None) -> Snapshot:
+    """Return what bash has listed; the other fields have their defaults.
+
+    ``functions``: what bash printed for ``functions_line``.
 
     Raises SnapshotDamaged, and AmbiguousFunctions if the functions must be listed one by one.
     """
@@ -119,16 +107,17 @@ def parse(data: bytes, functions: bytes | None = None) -> Dump:
     except ValueError as error:
         raise SnapshotDamaged("bash has listed its state in another form than expected") from error
     variables = dict(_variables(declared))
-    return Dump(
-        *(arguments, tuple(directories)),
-        MappingProxyType({name: one for name, one in variables.items() if name not in OWN}),
-        _functions(heads, bodies, functions),
-        MappingProxyType({name: unquoted(value) for name, value in _all(_ALIAS, aliases)}),
-        parse_traps(traps),
-        tuple(line.split(" ", 2)[2] for line in _lines(disabled)),
-        tuple(_completions(completions)),
-        _options(variables.get("SHELLOPTS")),
-        frozenset(line.split()[0] for line in _lines(shopts)),
+    return Snapshot(
+        arguments=arguments,
+        directories=tuple(directories),
+        variables=MappingProxyType({name: one for name, one in variables.items() if name not in OWN}),
+        functions=_functions(heads, bodies, functions),
+        aliases=MappingProxyType({name: unquoted(value) for name, value in _all(_ALIAS, aliases)}),
+        traps=parse_traps(traps),
+        disabled=tuple(line.split(" ", 2)[2] for line in _lines(disabled)),
+        completions=tuple(_completions(completions)),
+        options=_options(variables.get("SHELLOPTS")),
+        shopts=frozenset(line.split()[0] for line in _lines(shopts)),
     )
 
 

@@ -21,7 +21,6 @@ from ...options import Options
 from ...state.comparison import Listing
 from ...state.dump import (
     AmbiguousFunctions,
-    Dump,
     functions_line,
     is_same,
     listing_line,
@@ -108,7 +107,7 @@ def take(core: Core, exclude: Iterable[str] = (), is_secret: Callable[[str], boo
         if (one := dump.variables.get(name)) is not None and one.value == value and one.attributes == "x"
     }
     options = core.options
-    snapshot = Snapshot(
+    snapshot = dump.__replace__(
         cwd=listed.cwd,
         umask=listed.umask,
         limits=_limits(shell),
@@ -119,7 +118,6 @@ def take(core: Core, exclude: Iterable[str] = (), is_secret: Callable[[str], boo
             {name: getattr(core.known, name) for name in _FACTS} | {"named": tuple(sorted(core.known.named))}
         ),
         at=time.time(),
-        **dump._asdict(),
     )
     snapshot = snapshot.without(snapshot.matching(exclude, is_secret))
     return snapshot.__replace__(private=_private(core, snapshot))
@@ -199,7 +197,7 @@ def _text(variable: Variable) -> str:
     return value if isinstance(value, str) else "\n".join((value or {}).values())
 
 
-def _listed(core: Core, shell: Shell, last: Listing | None) -> Steps[tuple[bytes, Dump, Mark]]:
+def _listed(core: Core, shell: Shell, last: Listing | None) -> Steps[tuple[bytes, Snapshot, Mark]]:
     """Return what bash lists, and its mark. If a DEBUG trap prints between the lists, it is taken off meanwhile."""
     path = shell.scratch_file(_DUMP)
     if not core.known.debugging:
@@ -212,10 +210,10 @@ def _listed(core: Core, shell: Shell, last: Listing | None) -> Steps[tuple[bytes
     if (trap := traps.get("DEBUG")) is not None:
         line = b"\\builtin trap - DEBUG; %b; \\builtin trap -- %b DEBUG || ((1))" % (line, quote(trap))
     data, dump, mark = yield from _parsed(shell, line, last)
-    return data, dump if dump.traps == traps else dump._replace(traps=traps), mark
+    return data, dump if dump.traps == traps else dump.__replace__(traps=traps), mark
 
 
-def _parsed(shell: Shell, line: bytes, last: Listing | None) -> Steps[tuple[bytes, Dump, Mark]]:
+def _parsed(shell: Shell, line: bytes, last: Listing | None) -> Steps[tuple[bytes, Snapshot, Mark]]:
     data, mark = yield from _file_of(shell, line)
     if last is not None and is_same(last.data, data):
         return data, last.dump, mark
