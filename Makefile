@@ -24,12 +24,13 @@ INSTALL := -m pip install --quiet --disable-pip-version-check
 # `make SIDE_BY_SIDE= test` runs them one after the other, as plain pytest does.
 SIDE_BY_SIDE := --numprocesses $(shell echo $$(($$(nproc) + 4))) --dist loadfile --no-loadscope-reorder
 
-# What one runs after each change: a minute on two cores. One bash without the large corpora, without the hosts that end
-# and without the commands that refuse to; policies and contracts; some of the daemon and the command line. Not what
-# `make check` runs, nor the pages.
-QUICK_NOT := $(addprefix --ignore=tests/engine/test_,$(addsuffix .py,async_crowd background background_orphans cases \
-  collection ctrl_c_at_end cut differential forgery hidden_host hosts hosts_threads hosts_watched hostile locales \
-  many_children orphans outlive runaways sandbox_life sandbox_limits start_refused sweep unseen vfork))
+# What one runs after each change: a minute on two cores. One bash without the large corpora, without the hosts that end,
+# the crowds and the commands that refuse to end; policies and contracts; some of the daemon and the command line. Not
+# what `make check` runs, nor the pages.
+QUICK_NOT := $(addprefix --ignore=tests/engine/test_,$(addsuffix .py,async_crowd async_loop_ends background \
+  background_orphans cases collection ctrl_c_at_end cut cut_moment differential flood forgery hidden_host hosts \
+  hosts_threads hosts_watched hostile job_kill locales many_children orphans outlive runaways sandbox_life \
+  sandbox_limits start_refused sweep unseen vfork))
 STRUCTURE := $(addprefix tests/test_,$(addsuffix .py,imports rooms prose))
 QUICK := tests/engine tests/policy \
   $(filter-out $(STRUCTURE) tests/test_docs.py tests/test_readme.py,$(wildcard tests/test_*.py)) \
