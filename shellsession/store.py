@@ -18,6 +18,7 @@ import os
 import stat
 import threading
 import time
+import zlib
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from hashlib import sha256
@@ -62,6 +63,8 @@ _CHECKPOINT_EVERY: Final = 200
 _PAGE: Final = 4096
 # No larger snapshot is kept.
 _SNAPSHOT_MAX: Final = 16 << 20
+# How well it is compressed: with this level, it takes as long as half of its encoding.
+_LEVEL: Final = 1
 
 
 class StoredAgent(NamedTuple):
@@ -149,8 +152,8 @@ class Store:
         return True
 
     def put_snapshot(self, agent: str, data: bytes) -> bool:
-        """Keep the snapshot of an agent that has a record, in place of the last one. True if it was written."""
-        if agent not in self._records or len(data) > _SNAPSHOT_MAX:
+        """Keep the ``packed`` snapshot of an agent that has a record. True if it was written."""
+        if agent not in self._records or not data:
             return False
         self._write((_PUT_SNAPSHOT, (_bytes(agent), data)), len(data))
         return not self._fault and self._database is not None
@@ -159,10 +162,10 @@ class Store:
         """The snapshot of the agent, if it has one that can be read."""
         import sqlite3
 
-        with suppress(sqlite3.Error):
+        with suppress(sqlite3.Error, zlib.error):
             if self._database is not None:
                 row = self._database.execute("SELECT data FROM snapshots WHERE agent = ?", (_bytes(agent),)).fetchone()
-                return None if row is None else bytes(row[0])
+                return None if row is None else zlib.decompress(row[0])
         return None
 
     def receipt(self, agent: str, key: str) -> StoredReceipt | None:
@@ -407,6 +410,11 @@ def _text(stored: bytes) -> str:
 
 def _row(record: StoredAgent) -> tuple[object, ...]:
     return os.fsencode(record.cwd), record.running, record.expired, record.rules, time.time(), record.is_current
+
+
+def packed(snapshot: bytes) -> bytes:
+    """The snapshot as the store keeps it; b"" if it is too large."""
+    return zlib.compress(snapshot, _LEVEL) if len(snapshot) <= _SNAPSHOT_MAX else b""
 
 
 def forget_recorded(place: str, agent: str | None) -> int:

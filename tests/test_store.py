@@ -16,7 +16,7 @@ from hypothesis import given, settings, strategies as st
 from system import SOAK, wait_until
 
 from shellsession import store
-from shellsession.store import Store, StoredAgent, path_for
+from shellsession.store import Store, StoredAgent, packed, path_for
 
 PATHS = st.binary(max_size=20).map(os.fsdecode)
 TEXTS = st.text(max_size=20)
@@ -96,7 +96,7 @@ def test_older_database_keeps_its_records(tmp_path: Path) -> None:
         database.execute("CREATE TABLE agents (agent BLOB PRIMARY KEY, cwd, running, expired, rules, at) WITHOUT ROWID")
         database.execute("CREATE TABLE snapshots (agent BLOB PRIMARY KEY, data BLOB NOT NULL)")
         database.execute("INSERT INTO agents VALUES (?, ?, '', 0, '', ?)", (b"a", b"/usr", time.time()))
-        database.execute("INSERT INTO snapshots VALUES (?, ?)", (b"a", b"state"))
+        database.execute("INSERT INTO snapshots VALUES (?, ?)", (b"a", packed(b"state")))
         database.execute("PRAGMA user_version = 2")
     database.close()
     for _ in range(2):
@@ -236,9 +236,9 @@ def test_snapshot_of_an_agent_outlives_the_process_and_ends_with_its_record(tmp_
     ours = Store(path)
     for agent in "ab":
         ours.put(agent, StoredAgent("/"))
-        assert ours.put_snapshot(agent, b"first")
-        assert ours.put_snapshot(agent, agent.encode() * 100_000)
-    assert not ours.put_snapshot("nobody", b"x")  # it has no record that would delete it
+        assert ours.put_snapshot(agent, packed(b"first"))
+        assert ours.put_snapshot(agent, packed(agent.encode() * 100_000))
+    assert not ours.put_snapshot("nobody", packed(b"x"))  # it has no record that would delete it
     ours.forget("b")
     ours.close()
     again = Store(path)
@@ -252,7 +252,7 @@ def test_snapshot_goes_with_a_record_that_has_no_more_room(tmp_path: Path, monke
     monkeypatch.setattr(store, "_RECORDS_MAX", 1)
     ours = Store(str(tmp_path / "state.db"))
     ours.put("a", StoredAgent("/"))
-    ours.put_snapshot("a", b"x")
+    ours.put_snapshot("a", packed(b"x"))
     ours.put("b", StoredAgent("/"))
     ours.put("a", StoredAgent("/"))
     assert ours.snapshot("a") is None
@@ -262,7 +262,7 @@ def test_snapshot_goes_with_a_record_that_has_no_more_room(tmp_path: Path, monke
 def test_snapshots_are_not_kept_without_a_database(tmp_path: Path) -> None:
     memory = Store()
     memory.put("a", StoredAgent("/"))
-    assert not memory.put_snapshot("a", b"x")
+    assert not memory.put_snapshot("a", packed(b"x"))
     assert memory.snapshot("a") is None
 
 
@@ -270,6 +270,6 @@ def test_log_of_large_snapshots_is_copied_into_the_database(tmp_path: Path) -> N
     ours = Store(str(tmp_path / "state.db"))
     ours.put("a", StoredAgent("/"))
     for _ in range(60):
-        assert ours.put_snapshot("a", os.urandom(1 << 18))
+        assert ours.put_snapshot("a", packed(os.urandom(1 << 18)))
     wait_until(lambda: os.stat(f"{tmp_path}/state.db").st_size > 1 << 18, "the copy")
     ours.close()

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pickle
 import signal
+import threading
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from sandboxes import needs_bwrap
 from states import listed
-from system import is_alive, wait_until
+from system import PATIENCE, is_alive, wait_until
 
 from shellsession import (
     Agents,
+    AsyncSession,
     InvalidRequest,
     Policy,
     Sandbox,
@@ -26,6 +29,7 @@ from shellsession import (
 )
 from shellsession.engine.io.control_socket import ControlSocket
 from shellsession.engine.verbs import state
+from shellsession.state import dump
 from shellsession.state.values import Function, Variable
 
 pytestmark = pytest.mark.usefixtures("each_bash")
@@ -60,6 +64,26 @@ def test_snapshot_leaves_no_trace_in_its_shell() -> None:
         first = sh.snapshot()
         assert listed(sh) == before
         assert sh.snapshot().__replace__(at=first.at) == first
+
+
+def test_other_tasks_go_on_while_a_large_state_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    began, others = threading.Event(), threading.Event()
+
+    def parse(data: bytes, *singly: bytes) -> Snapshot:
+        began.set()
+        assert others.wait(PATIENCE), "the loop is blocked"
+        return dump.parse(data, *singly)
+
+    async def take() -> Snapshot:
+        async with AsyncSession() as sh:
+            await sh.run("printf -v large '%500000s' x")
+            taking = asyncio.create_task(sh.snapshot())
+            await asyncio.to_thread(began.wait, PATIENCE)
+            others.set()
+            return await taking
+
+    monkeypatch.setattr(state, "parse", parse)
+    assert asyncio.run(take()).variables["large"].value == "x".rjust(500_000)
 
 
 def test_status_survives_a_snapshot() -> None:

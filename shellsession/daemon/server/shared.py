@@ -47,7 +47,7 @@ from ...observe import Tap
 from ...options import Options, Rules, commands_of
 from ...policy.secrets import Secrets
 from ...state.snapshot import Snapshot
-from ...store import LIFETIME, StoredAgent
+from ...store import LIFETIME, StoredAgent, packed
 from ...text import ago
 from ..protocol.wire import encode
 from . import requests
@@ -708,7 +708,7 @@ class SharedSession:
             if kept is None or kept is self.stored or self.is_forgotten:
                 return
             # In a thread: a state of 10 MB takes half a second, and other agents would wait.
-            data = await asyncio.to_thread(lambda: kept.for_file().to_bytes())
+            data = await asyncio.to_thread(lambda: packed(kept.for_file().to_bytes()))
             # Not after a restart meanwhile. What was not written is written after the next command.
             if engine.kept is kept and not self.is_forgotten and self._store.put_snapshot(self.agent, data):
                 self.stored = kept

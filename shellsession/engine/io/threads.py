@@ -11,12 +11,15 @@ from __future__ import annotations
 import os
 import select
 import time
-from _thread import _count as other_threads  # `threading` can count them, but slows the start of the command line
+from _thread import (  # `threading` has both, but slows the start of the command line
+    _count as other_threads,
+    start_new_thread,
+)
 
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Generator
+    from collections.abc import Callable, Collection, Generator
     from typing import TypeVar
 
     T = TypeVar("T")
@@ -68,6 +71,10 @@ _PREEMPTED = 50e-6
 # some waits.
 _INTERPRETER_TAKEN = 1e-3
 _WAITS_WITHOUT_SPIN = 100
+
+
+# How often the steps of ``apart`` look whether their function has returned.
+_TICK = Wait(within=0.002)
 
 
 class Poller:
@@ -151,6 +158,28 @@ def drive(steps: Steps[T], poller: Poller | None = None) -> T:
             if getattr(steps, "gi_frame", None) is None:
                 raise
             raised = error
+
+
+def apart(call: Callable[[], T]) -> Steps[T]:
+    """Call a function in another thread, and return its result: the other tasks of a loop go on meanwhile."""
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            results.append(call())
+        except BaseException as error:
+            errors.append(error)
+
+    try:
+        start_new_thread(work, ())
+    except RuntimeError:  # no more threads
+        work()
+    while not (results or errors):
+        yield _TICK
+    if errors:
+        raise errors.pop()
+    return results.pop()
 
 
 def _shielded(wait: Wait) -> Wait:

@@ -33,7 +33,7 @@ from ...state.snapshot import Snapshot, check_secrets, is_name
 from ...state.values import OF_CD, OWN, Difference, Omission, Restored, Variable
 from ...state.writing import Script, assumed, differences, quote, script
 from ..bash.shell import Shell
-from ..io.threads import Steps
+from ..io.threads import Steps, T, apart
 from ..wire import Mark
 from .collect import asked
 from .core import Core
@@ -44,6 +44,8 @@ _PATIENCE: Final = 60.0
 _DUMP: Final = "state"
 _FUNCTIONS: Final = "functions"
 _ATTEMPTS: Final = 2
+# A larger listing is parsed in another thread.
+_LARGE: Final = 1 << 18
 # The kernel ends a bash that writes a larger file than its limit: do not try below this size.
 _FILE_ROOM: Final = 1 << 26
 _LIMITS: Final = {
@@ -98,9 +100,19 @@ def take(core: Core, exclude: Iterable[str] = (), is_secret: Callable[[str], boo
 
     ``exclude``: patterns of names to leave out. ``is_secret``: whether a text contains a secret.
     """
-    shell, environment = core.live(), core.environment()
+    shell = core.live()
     listed = yield from listing(core)
-    dump = listed.dump
+    return (yield from _apart_if_large(listed.data, lambda: _snapshot(core, shell, listed, exclude, is_secret)))
+
+
+def _apart_if_large(data: bytes, call: Callable[[], T]) -> Steps[T]:
+    return (yield from apart(call)) if len(data) > _LARGE else call()
+
+
+def _snapshot(
+    core: Core, shell: Shell, listed: Listing, exclude: Iterable[str], is_secret: Callable[[str], bool] | None
+) -> Snapshot:
+    dump, environment = listed.dump, core.environment()
     names = {
         name
         for name, value in environment.items()
@@ -215,14 +227,16 @@ def _listed(core: Core, shell: Shell, last: Listing | None) -> Steps[tuple[bytes
 
 def _parsed(shell: Shell, line: bytes, last: Listing | None) -> Steps[tuple[bytes, Snapshot, Mark]]:
     data, mark = yield from _file_of(shell, line)
-    if last is not None and is_same(last.data, data):
-        return data, last.dump, mark
     try:
-        return data, parse(data), mark
+        return data, (yield from _apart_if_large(data, lambda: _dump(data, last))), mark
     except AmbiguousFunctions as error:
         text = functions_line(shell.scratch_file(_DUMP), error.names)
         singly, _ = yield from _file_of(shell, b'\\builtin eval -- "$(<%b)"' % _file(shell, text))
         return data, parse(data, singly), mark
+
+
+def _dump(data: bytes, last: Listing | None) -> Snapshot:
+    return last.dump if last is not None and is_same(last.data, data) else parse(data)
 
 
 def _file(shell: Shell, text: bytes) -> bytes:
