@@ -1,7 +1,7 @@
 """``AsyncSession``: one bash that stays open, for asyncio.
 
-The operations themselves are in ``engine.verbs``. This module adds the lock (``Turns``), awaited callbacks (``Outlet``)
-and the iterator of ``stream`` (``Pieces``). Session has the same methods with the same signatures.
+The operations themselves are in ``engine.verbs``. Here tasks wait for their turn. ``Outlet`` awaits callbacks, and
+``Pieces`` is the iterator of ``stream``. Session has the same methods with the same signatures.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from .base import CALLBACK_RUNS, LOOK_PATIENCE, Base, check_count
-from .engine.io.loop import LoopDrainer, LoopPoller, LoopWaiter, adrive, ends_by, to_its_end
+from .engine.io.loop import LoopDrainer, LoopPoller, LoopWaiter, TaskLine, TaskPlace, adrive, ends_by, to_its_end
 from .engine.io.threads import Steps, T, drive
 from .engine.verbs.engine import Moved, RestartPending
 from .engine.verbs.expect import expect, late
@@ -27,7 +27,6 @@ from .errors import (
     CLOSED,
     ENDED,
     IN_CALLBACK,
-    LATE,
     NOT_YOURS,
     RESTARTED,
     STILL_RUNS,
@@ -162,51 +161,6 @@ def _discard(piece: Awaitable[object]) -> None:
         piece.close()
 
 
-class Turns:
-    """The lock of an asyncio session, in which a restart goes first. An asyncio.Lock knows no priority."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
-        self.taken = False  # a task has the lock, or is about to get it
-        self._restarts: deque[asyncio.Future[None]] = deque()
-        self._others: deque[asyncio.Future[None]] = deque()
-
-    async def take(self, first: bool = False, again: bool = False) -> None:
-        """Take the lock. ``first``: for a restart. ``again``: queue at the front, after a restart went first."""
-        if not self.taken:
-            self.taken = True
-            return
-        line = self._restarts if first else self._others
-        turn = self.loop.create_future()
-        (line.appendleft if again else line.append)(turn)
-        await self._until(turn, line)
-        while self._restarts and not first:  # a restart came after the lock was passed to us
-            line.appendleft(turn := self.loop.create_future())
-            self.give_up()
-            await self._until(turn, line)
-
-    async def _until(self, turn: asyncio.Future[None], line: deque[asyncio.Future[None]]) -> None:
-        try:
-            await turn
-        except BaseException:
-            if turn.done() and not turn.cancelled():  # the lock was passed to a task that was cancelled: pass it on
-                self.give_up()
-            with suppress(ValueError):
-                line.remove(turn)
-            raise
-
-    def give_up(self) -> None:
-        """Release the lock, and pass it to the next task."""
-        if self.loop.is_closed():  # a holder that is collected after its loop was closed cannot wake the others
-            return
-        for line in (self._restarts, self._others):
-            while line:
-                if not (turn := line.popleft()).done():
-                    turn.set_result(None)
-                    return
-        self.taken = False
-
-
 async def permitted(policy: Policy, request: Request, cwd: str) -> Request:
     """Return the request as it may run, after ``confirm`` has said yes. Raises PolicyRefused."""
     verdict = policy.judge(request, lambda: cwd, time.thread_time)
@@ -240,8 +194,7 @@ class AsyncSession(Base, LoopSession[Request]):
 
     def _prepare(self) -> None:
         self._poller = LoopPoller()
-        self._turns: Turns | None = None
-        self._turn = object()
+        self.line: TaskLine | None = None
         self._drainer = LoopDrainer()
         # The outlet of the last command that has one. The reference is weak: the callback may refer to what refers to
         # the session.
@@ -253,14 +206,13 @@ class AsyncSession(Base, LoopSession[Request]):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _start(self, verb: Callable[[], Steps[T]], first: bool = False, within: float | None = None) -> T:
+    async def _start(self, verb: Callable[[], Steps[T]], place: TaskPlace) -> T:
         """Do what starts bash if there is none; see ``Session._start``."""
-        again = False
         while True:
             try:
-                return await self.do(verb(), first, again, within)
+                return await self.do(verb(), place)
             except RestartPending:
-                again = True
+                place.ahead = True
 
     async def _start_permitted(self, request: Request, verb: Callable[[Request], Steps[T]]) -> T:
         """Start a request as the session's policy permits it in the directory in which it runs. Raises PolicyRefused.
@@ -268,46 +220,39 @@ class AsyncSession(Base, LoopSession[Request]):
         The policy may ask a person, and keeps no other caller waiting meanwhile. One of them may change the directory.
         """
         if (policy := self.engine.options.policy) is None:
-            return await self._start(lambda: verb(request), within=request.waits)
+            return await self._start(lambda: verb(request), TaskPlace(request.waits))
         while True:
             cwd = self.cwd
             judged = await permitted(policy, request, cwd)
             try:
-                return await self._start(partial(self.engine.judged, cwd, verb, judged), within=judged.waits)
+                return await self._start(partial(self.engine.judged, cwd, verb, judged), TaskPlace(judged.waits))
             except Moved:
                 pass
 
-    async def do(self, steps: Steps[T], first: bool = False, again: bool = False, within: float | None = None) -> T:
-        """Do the steps once no other task is in a verb. Raises SessionBusy if that takes more seconds."""
+    async def do(self, steps: Steps[T], place: TaskPlace | None = None) -> T:
+        """Do the steps once no other task is in a verb. Raises SessionBusy if it waits in vain."""
         import asyncio
 
         loop = asyncio.get_running_loop()
         self._refuse_callbacks()
-        if self._turns is None or self._turns.loop is not loop:
+        if (line := self.line) is None or line.loop is not loop:
             self._refuse_another_loop()
-            self._turns = Turns(loop)
+            self.line = line = TaskLine(loop)
             self._waiters.clear()  # they are tasks of another loop
         self._drainer.enter(loop)
-        turns = self._turns
+        place = place or TaskPlace()
         try:
-            if within is None or not turns.taken:
-                await turns.take(first, again)
-            else:
-                async with asyncio.timeout(within):
-                    await turns.take(first, again)
-        except BaseException as error:
-            if self._turns is turns and not turns.taken:
+            await line.take(place)
+        except BaseException:
+            if self.line is line and not line.places:
                 self._leave()  # this task would have notified the waiters
-            if isinstance(error, TimeoutError):
-                raise SessionBusy(LATE) from None
             raise
-        self._turn = turn = object()
         try:
             self.engine.stop_unattended()
             return await adrive(steps, self._poller)
         finally:
-            turns.give_up()
-            if self._turn is turn:  # otherwise garbage collection closes this, after its loop was closed
+            line.leave(place)
+            if self.line is line:  # otherwise garbage collection closes this, after its loop was closed
                 self._leave()
 
     async def _result_of(self, steps: Steps[Result], until: float | None = None) -> Result:
@@ -361,19 +306,19 @@ class AsyncSession(Base, LoopSession[Request]):
             self.engine.kill_running(why)
 
     def is_in_use(self) -> bool:
-        """Return whether a task of this loop runs a verb, or waits for the lock."""
+        """Return whether a task of this loop runs a verb, or waits for its turn."""
         import asyncio
 
         return self._busy_loop() is asyncio.get_running_loop()
 
     def _busy_loop(self) -> asyncio.AbstractEventLoop | None:
-        """Return the loop whose tasks run verbs or wait for the lock, if there is one and it runs."""
-        turns = self._turns
-        return turns.loop if turns is not None and turns.taken and turns.loop.is_running() else None
+        """Return the loop whose tasks run verbs or wait for their turn, if there is one and it runs."""
+        line = self.line
+        return line.loop if line is not None and line.places and line.loop.is_running() else None
 
     async def open(self) -> Self:
         """As ``Session.open``."""
-        await self._start(lambda: self._mine().open())
+        await self._start(lambda: self._mine().open(), TaskPlace())
         return self
 
     async def _run(self, request: Request) -> Result:
@@ -549,7 +494,7 @@ class AsyncSession(Base, LoopSession[Request]):
 
     async def snapshot(self, *, exclude: Sequence[str] = (), secrets: Sequence[str] = ()) -> Snapshot:
         """As ``Session.snapshot``."""
-        return await self._start(self._snapshot_steps(exclude, secrets))
+        return await self._start(self._snapshot_steps(exclude, secrets), TaskPlace())
 
     async def _keep_state(self) -> None:
         """With ``recover=True``: keep the state, if something has run since it was kept last."""
@@ -584,18 +529,18 @@ class AsyncSession(Base, LoopSession[Request]):
         self._refuse_callbacks()
         engine = self._mine()
         engine.refuse_restart()
-        if keep_state and engine.current is not None:  # its task has the lock
+        if keep_state and engine.current is not None:  # its task is in a verb
             verb = engine.restart_with_last_state(SessionBusy(STILL_RUNS))
         elif keep_state:
-            verb = await self.do(engine.restart_with_state(), first=True)
+            verb = await self.do(engine.restart_with_state(), TaskPlace(is_restart=True))
         self._kill_running(RESTARTED)
-        return await self._start(verb, first=True)  # calls that wait for the lock run in the new bash
+        return await self._start(verb, TaskPlace(is_restart=True))  # calls that wait for their turn run in the new bash
 
     async def close(self) -> None:
         """As ``Session.close``, for tasks. It does all of this even if the task is cancelled meanwhile."""
         if self._owner == os.getpid():
             self._kill_running(CLOSED)
-            self.engine.refuse_calls()  # refuse the calls that wait for the lock
+            self.engine.refuse_calls()  # refuse the calls that wait for their turn
             await to_its_end(self.do(self._mine().close()))
             if (taker := self._taker()) is not None and taker.is_at_work:  # end the wait for the callback
                 taker.cancel()

@@ -1,23 +1,23 @@
 """``Session``: one bash that stays open, for threads.
 
-The operations themselves are in ``engine.verbs``. This module adds locking, and hands the result of a command to other
-threads that wait for it. AsyncSession has the same methods with the same signatures.
+The operations themselves are in ``engine.verbs``. Here threads wait for their turn, and get the result of a command
+that another thread runs. AsyncSession has the same methods with the same signatures.
 """
 
 from __future__ import annotations
 
 import os
-import threading
 import time
-from collections.abc import Callable, Generator, Sequence, Set
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
-from threading import get_ident
+from threading import RLock, get_ident
 from typing import TYPE_CHECKING, Any, Self
 
 from .base import CALLBACK_RUNS, LOOK_PATIENCE, Base, check_count
+from .engine.io.line import Line, ThreadPlace
 from .engine.io.threads import Poller, Steps, T, drive
-from .engine.io.waiter import Waiter, is_owned
+from .engine.io.waiter import Waiter
 from .engine.verbs.call import LARGE
 from .engine.verbs.engine import Moved, RestartPending
 from .engine.verbs.expect import expect, late
@@ -26,7 +26,6 @@ from .errors import (
     CLOSED,
     ENDED,
     IN_CALLBACK,
-    LATE,
     NOT_YOURS,
     RESTARTED,
     STILL_RUNS,
@@ -48,8 +47,13 @@ if TYPE_CHECKING:
     from .state.values import Restored
 
 
-# How many seconds a thread waits for another thread's restart before it checks again.
-_RESTART_PATIENCE = 1.0
+def _place_of(request: Request) -> ThreadPlace:
+    return ThreadPlace(request.waits, request.command)
+
+
+def _nothing() -> Steps[bool]:
+    yield from ()
+    return True
 
 
 class Session(Base, ThreadSession[Request]):
@@ -60,54 +64,58 @@ class Session(Base, ThreadSession[Request]):
 
     def _prepare(self) -> None:
         self._poller = Poller()
-        self._lock = threading.RLock()  # held during a verb
-        self._restarting: set[int] = set()  # threads in a restart, which goes before all other verbs
-        self._restarted = threading.Condition()
+        self.line = Line[ThreadPlace]()
         # Held at the end of a verb, and by threads that join it; reentrant, because a signal handler may call us there.
-        self._door = threading.RLock()
-        self._callers: set[int] = set()  # threads in a verb, or waiting for the lock
+        self._door = RLock()
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def do(self, steps: Steps[T], within: float | None = None) -> T:
-        """Do the steps once no other thread is in a verb. Raises SessionBusy if that takes more seconds."""
-        if self.engine.unattended_reader is not None or is_owned(self._lock):
+    def do(self, steps: Steps[T], place: ThreadPlace | None = None) -> T:
+        """Do the steps once no other thread is in a verb. Raises SessionBusy if it waits in vain."""
+        line, places = self.line, self.line.places
+        place = place or ThreadPlace()
+        # Its own, or in a signal handler that of the thread, which cannot go on before the handler has returned.
+        entered = (place if place in places else self._own_place()) if places else None
+        if self.engine.unattended_reader is not None or (entered is not None and entered.begun):
             self._refuse_callbacks()
-        me, restarting = get_ident(), self._restarting
-        mine = {me} - self._callers  # empty in a signal handler whose thread waits for the lock already
+        mine = entered or place
         try:
-            self._callers |= mine
-            while True:
-                # Not `with`: on Python 3.14 Ctrl-C may come after it has taken the lock, and before it would release
-                # it.
-                try:
-                    if not self._lock.acquire(timeout=-1 if within is None else within):
-                        raise SessionBusy(LATE)
-                    if not restarting or me in restarting:
-                        return self._do_now(steps, mine)
-                finally:
-                    try:  # noqa: SIM105  # not `suppress`: Ctrl-C could come inside it, before the release
-                        self._lock.release()
-                    except RuntimeError:  # Ctrl-C came before this thread had the lock
-                        pass
-                with self._restarted:  # with a timeout: Ctrl-C may have kept the other thread from notifying
-                    self._restarted.wait_for(lambda: not restarting, _RESTART_PATIENCE)
+            if entered is None:
+                line.enter(place)
+            mine.wait_in(line, place.within)
+            mine.begun = True
+            return self._do_now(steps, None if entered else place)
         finally:
-            self._callers -= mine
+            mine.begun = False
+            if entered is None and place in places:  # not in a function: Ctrl-C could come at its start
+                places.remove(place)
+            if places:
+                line.wake_first()
+
+    def _own_place(self) -> ThreadPlace | None:
+        """The first place of this thread in the line."""
+        me = get_ident()
+        return next((place for place in self.line.places if place.thread == me), None)
+
+    def _if_free(self, steps: Steps[T]) -> T | None:
+        """Do the steps, unless a thread is in a verb or waits for its turn."""
+        with suppress(SessionBusy):
+            return self.do(steps, ThreadPlace(within=0.0))
+        return None
 
     def _result_of(self, steps: Steps[Result]) -> Result:
         """Do the steps like ``do``, and keep no large result: the caller has it."""
         self.engine.forget_output(result := self.do(steps))
         return result
 
-    def _start(self, verb: Callable[[], Steps[T]], within: float | None = None) -> T:
+    def _start(self, verb: Callable[[], Steps[T]], place: ThreadPlace) -> T:
         """Do what starts bash if there is none. If a restart is pending before anything began, let it go first."""
         while True:
             try:
-                return self.do(verb(), within)
+                return self.do(verb(), place)
             except RestartPending:
-                pass
+                place.ahead = True
 
     def _start_permitted(self, request: Request, verb: Callable[[Request], Steps[T]]) -> T:
         """Start a request as the session's policy permits it in the directory in which it runs. Raises PolicyRefused.
@@ -115,24 +123,23 @@ class Session(Base, ThreadSession[Request]):
         The policy may ask a person, and keeps no other caller waiting meanwhile. One of them may change the directory.
         """
         if (policy := self.engine.options.policy) is None:
-            return self._start(lambda: verb(request), request.waits)
+            return self._start(lambda: verb(request), _place_of(request))
         while True:
             cwd = self.cwd
             permitted = policy.check(request, cwd=cwd)
             try:
-                return self._start(partial(self.engine.judged, cwd, verb, permitted), permitted.waits)
+                return self._start(partial(self.engine.judged, cwd, verb, permitted), _place_of(permitted))
             except Moved:
                 pass
 
-    def _do_now(self, steps: Steps[T], leaving: Set[int] = frozenset()) -> T:
-        """Do the steps, with the lock held."""
+    def _do_now(self, steps: Steps[T], leaving: ThreadPlace | None) -> T:
+        """Do the steps, as the turn of this thread has come. ``leaving``: the place that it then leaves."""
         try:
             if self.engine.unattended_reader is not None:
                 self.engine.stop_unattended()
             return drive(steps, self._poller)
         finally:
             with self._door:
-                self._callers -= leaving
                 try:
                     self._leave()
                 except BaseException:  # Ctrl-C: the caller does not get the result that hands the command back
@@ -140,10 +147,13 @@ class Session(Base, ThreadSession[Request]):
                     if (call := self.engine.handed_back) is not None:
                         drive(self.engine.drop(call), self._poller)
                     raise
+                finally:
+                    if leaving is not None:
+                        self.line.places.remove(leaving)
 
     def _refuse_callbacks(self) -> None:
-        unattended = self.engine.unattended_reader
-        if is_owned(self._lock) or (unattended is not None and unattended.thread == threading.get_ident()):
+        unattended, place = self.engine.unattended_reader, self._own_place()
+        if (place is not None and place.begun) or (unattended is not None and unattended.thread == get_ident()):
             raise SessionBusy(IN_CALLBACK)
 
     def _kill_running(self, why: str) -> None:
@@ -153,27 +163,20 @@ class Session(Base, ThreadSession[Request]):
             self.engine.kill_running(why)
 
     def is_in_use(self) -> bool:
-        """Return whether a thread runs a verb, or waits for the lock."""
-        return bool(self._callers)
+        """Return whether another thread runs a verb, or waits for its turn."""
+        me = get_ident()
+        return any(place.thread != me for place in self.line.places)
 
     def open(self) -> Self:
         """Start bash now, rather than at the first command. Raises ShellUnavailable."""
-        self._start(lambda: self._mine().open())
+        self._start(lambda: self._mine().open(), ThreadPlace())
         return self
 
     def _run(self, request: Request) -> Result:
         engine = self.engine
         if engine.is_parents:
             engine.refuse_forked()
-        while True:
-            try:
-                if engine.options.policy is None:
-                    result = self.do(engine.run(request), request.waits)
-                else:
-                    result = self._start_permitted(request, engine.run)
-                break
-            except RestartPending:
-                pass
+        result = self._start_permitted(request, engine.run)
         if len(result.stdout_bytes) + len(result.stderr_bytes) + len(request.command) > LARGE:
             engine.forget_output(result)
         return result
@@ -277,8 +280,7 @@ class Session(Base, ThreadSession[Request]):
         self._refuse_callbacks()
         waiter = Waiter()
         with self._door:
-            # This thread itself may be among the callers, if a signal handler runs while it enters a verb.
-            if is_in_use := bool(self._callers - {threading.get_ident()}):
+            if is_in_use := self.is_in_use():
                 self._waiters.append(waiter)
                 if once_waiting is not None:
                     once_waiting()
@@ -300,14 +302,7 @@ class Session(Base, ThreadSession[Request]):
 
     def _withdraw(self) -> bool:
         """True if no thread is left in a verb that could notify the waiters (Ctrl-C came at its end); notifies them."""
-        if not self._lock.acquire(blocking=False):
-            return False
-        try:
-            with self._door:
-                self._leave()
-            return True
-        finally:
-            self._lock.release()
+        return self._if_free(_nothing()) is not None
 
     def _expect(self, pattern: Any, timeout: Seconds, exact: bool) -> int:
         engine, until = self._mine(), self._until(timeout)
@@ -326,11 +321,8 @@ class Session(Base, ThreadSession[Request]):
 
     def close_if_idle(self, idle: float | None) -> None:
         """Close the session if nothing has run in it for ``idle`` seconds. A thread in a verb prevents that at once."""
-        if idle is not None and not self._callers and not self.attached and self._lock.acquire(blocking=False):
-            try:
-                self._do_now(self.engine.close_if_idle(idle))
-            finally:
-                self._lock.release()
+        if idle is not None and not self.attached:
+            self._if_free(self.engine.close_if_idle(idle))
 
     def jobs(self, released: bool = False) -> list[ThreadJob]:
         """Return what earlier calls left running, with its output; the latest last. Empty if the session is closed.
@@ -340,12 +332,7 @@ class Session(Base, ThreadSession[Request]):
         return self._jobs(released)
 
     def _exit_code_of(self, job: SessionJob) -> int | None:
-        if not self._callers and self.state == "idle" and self._lock.acquire(blocking=False):
-            try:
-                return self._do_now(self.engine.exit_code(job))
-            finally:
-                self._lock.release()
-        return None
+        return self._if_free(self.engine.exit_code(job)) if self.state == "idle" else None
 
     def restart(self, *, keep_state: bool = False) -> Restored:
         """Start a new bash in the first directory and environment, and run the startup commands again.
@@ -369,7 +356,7 @@ class Session(Base, ThreadSession[Request]):
         ``left_out`` of the snapshot names what was left out. Raises SessionBusy while a command runs that was handed
         back, and SnapshotUnavailable if bash does not list its state.
         """
-        return self._start(self._snapshot_steps(exclude, secrets))
+        return self._start(self._snapshot_steps(exclude, secrets), ThreadPlace())
 
     def restore(self, snapshot: Snapshot) -> Restored:
         """Restart, run the startup commands, and give the new bash the state of the snapshot.
@@ -405,20 +392,20 @@ class Session(Base, ThreadSession[Request]):
 
     def _restart(self, verb: Callable[[], Steps[Restored]], keep_state: bool = False) -> Restored:
         self._refuse_callbacks()
-        engine, me = self._mine(), threading.get_ident()
+        engine, place, places = self._mine(), ThreadPlace(is_restart=True), self.line.places
         engine.refuse_restart()
         try:
-            self._restarting.add(me)
-            if keep_state and engine.current is not None:  # its thread has the lock
+            self.line.enter(place)  # first: calls that wait for their turn run in the new bash
+            if keep_state and engine.current is not None:  # its thread is in a verb
                 verb = engine.restart_with_last_state(SessionBusy(STILL_RUNS))
             elif keep_state:
-                verb = self.do(engine.restart_with_state())
+                verb = self.do(engine.restart_with_state(), place)
             self._kill_running(RESTARTED)
-            return self._start(verb)  # calls that wait for the lock run in the new bash
+            return self._start(verb, place)
         finally:
-            self._restarting.discard(me)
-            with self._restarted:
-                self._restarted.notify_all()
+            if place in places:
+                places.remove(place)
+            self.line.wake_first()
 
     def close(self) -> None:
         """End the session and every process that it has started. Nothing is left when this returns.
@@ -427,5 +414,5 @@ class Session(Base, ThreadSession[Request]):
         """
         if self._owner == os.getpid():
             self._kill_running(CLOSED)
-            self.engine.refuse_calls()  # refuse the calls that wait for the lock
+            self.engine.refuse_calls()  # refuse the calls that wait for their turn
             self.do(self._mine().close())

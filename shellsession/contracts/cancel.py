@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import contextvars
 import inspect
-import os
 import threading
-import weakref
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Final
@@ -78,62 +76,6 @@ class CancelToken:
                 self._listeners.remove(listener)
 
 
-class _CallQueue:
-    """The queue of a session's tool calls, in order of arrival.
-
-    The calls that a model makes at once build on each other, so the order matters. Cancelling a queued call must not
-    end the command of another.
-    """
-
-    def __init__(self) -> None:
-        self.changed = threading.Condition()
-        self.line: list[int] = []  # identities of threads; the first one runs its call
-
-    def wake(self) -> None:
-        with self.changed:
-            self.changed.notify_all()
-
-    @contextmanager
-    def turn(self, cancel: CancelToken | None) -> Iterator[None]:
-        """Wait until this call is first, and run the block. Raises CallCancelled if it is cancelled before that."""
-        me, line = threading.get_ident(), self.line
-        if line[:1] == [me]:  # a signal handler during a call of this thread: the session will raise SessionBusy
-            yield
-            return
-        try:
-            with self.changed:
-                # A signal handler that interrupts a queued thread goes first, as the thread cannot go on before it.
-                line.insert(line.index(me) if me in line else len(line), me)
-                self.changed.wait_for(lambda: line[0] == me or (cancel is not None and cancel.cancelled))
-                if cancel is not None and cancel.cancelled:
-                    raise CallCancelled
-            yield
-        finally:
-            with suppress(ValueError):  # KeyboardInterrupt before it was in the queue
-                line.remove(me)
-            with self.changed:
-                # Wake all: the next one may be cancelled, or get a KeyboardInterrupt, at this very moment.
-                self.changed.notify_all()
-
-
-_queues: weakref.WeakKeyDictionary[Any, _CallQueue] = weakref.WeakKeyDictionary()
-_queues_lock = threading.RLock()  # reentrant: on Python 3.14 a KeyboardInterrupt can leave it held by its thread
-
-
-def _queue_of(session: Any) -> _CallQueue:
-    with _queues_lock:
-        return _queues.setdefault(session, _CallQueue())
-
-
-def _forget_queues() -> None:
-    """Reset in a forked child, which does not have the threads of these queues."""
-    global _queues, _queues_lock
-    _queues, _queues_lock = weakref.WeakKeyDictionary(), threading.RLock()
-
-
-os.register_at_fork(after_in_child=_forget_queues)
-
-
 class _Interrupter:
     """Interrupts the command of one run from its own thread, so that ``cancel`` returns at once."""
 
@@ -162,17 +104,16 @@ class _Interrupter:
 
 
 def run(session: Any, command: bytes, options: Mapping[str, Any], cancel: CancelToken | None) -> Result:
-    """Call ``session.run`` when the session's earlier calls are done; a cancelled token ends its command.
+    """Call ``session.run``; a cancelled token ends its command, or takes it out of the line.
 
     Raises CallCancelled, and the errors of ``Session.run``.
     """
-    queue = _queue_of(session)
     if cancel is None:
-        with queue.turn(None):
-            result: Result = session.run(command, **options)
-            return result
-    with cancel.calling(queue.wake), queue.turn(cancel):
-        ended = (_run_in_process if isinstance(session, Base) else _run_in_daemon)(session, command, options, cancel)
+        result: Result = session.run(command, **options)
+        return result
+    if cancel.cancelled:
+        raise CallCancelled
+    ended = (_run_in_process if isinstance(session, Base) else _run_in_daemon)(session, command, options, cancel)
     if ended is None or (ended.outcome == "interrupted" and cancel.cancelled):
         raise CallCancelled(ended)
     return ended
@@ -180,14 +121,19 @@ def run(session: Any, command: bytes, options: Mapping[str, Any], cancel: Cancel
 
 def _run_in_process(session: Any, command: bytes, options: Mapping[str, Any], cancel: CancelToken) -> Result:
     def interrupt() -> None:
-        # A caller that uses the session without a tool may be running another command, for which ours waits.
+        session.line.drop(command, CallCancelled())
+        # Another caller may be running another command, for which ours has waited.
         call = session.engine.current
         if call is not None and call.request.command is command:
             session.interrupt_command(call)
 
+    def end() -> None:
+        session.line.drop(command, CallCancelled())  # now: its turn may come before another thread runs
+        interrupter.begin()
+
     interrupter = _Interrupter(interrupt)
     try:
-        with cancel.calling(interrupter.begin):
+        with cancel.calling(end):
             result: Result = session.run(command, **options)
             return result
     finally:

@@ -1,7 +1,7 @@
 """Calls a tool for threads from asyncio, in its own thread.
 
 A cancelled call ends its own command, and returns when that has ended. The calls of one agent run in the order in which
-they were made: a queue starts their threads one after the other. Started together, they would reach the session in any
+they were made: a line starts their threads one after the other. Started together, they would reach the session in any
 order.
 """
 
@@ -13,16 +13,16 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
-from ..async_session import Turns
 from ..contracts.cancel import CallCancelled, CancelToken, cancellable, in_own_thread
 from ..contracts.contract import P
 from ..contracts.tool import Tool
+from ..engine.io.loop import TaskLine, TaskPlace
 
 T = TypeVar("T")
 # Seconds between two calls of ``cancelled``, which cannot wake the loop.
 _POLL_INTERVAL: Final = 0.1
-# The queue of calls for each loop and agent. The calls hold it; it vanishes with the last one.
-_turns: Final = WeakValueDictionary[tuple[object, ...], Turns]()
+# The line of calls for each loop and agent. The calls hold it; it vanishes with the last one.
+_lines: Final = WeakValueDictionary[tuple[object, ...], TaskLine]()
 
 
 async def call_in_thread(tool: Tool[P], call: object, cancelled: Callable[[], bool] | None = None) -> P:
@@ -87,10 +87,10 @@ async def until_ended(work: Awaitable[T], end: Callable[[], object], cancelled: 
 async def _in_turn(tool: Tool[P], call: object, token: CancelToken) -> P:
     """Wait until the agent's earlier calls are done, then call the tool. Raises CallCancelled if cancelled before."""
     loop = asyncio.get_running_loop()
-    turns = _turns.setdefault((id(loop), *tool.owner), Turns(loop))
-    await cancellable(turns.take(), None, token)
+    line = _lines.setdefault((id(loop), *tool.owner), TaskLine(loop))
+    place = await cancellable(line.take(TaskPlace()), None, token)
     try:
         payload: P = await in_own_thread(tool, call, token)
         return payload
     finally:
-        turns.give_up()
+        line.leave(place)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypedDict, 
 
 from pydantic import Field, create_model
 
-from ..async_session import Turns, permitted
+from ..async_session import permitted
 from ..contracts.cancel import in_own_thread
 from ..contracts.contract import BadCall, Input, tool_definition
 from ..daemon.client import admin
@@ -32,7 +32,7 @@ from ..daemon.client.async_session import AsyncRemoteSession
 from ..daemon.client.remote import TURN_WITHIN, UNLESS_LOST
 from ..daemon.protocol.messages import from_part
 from ..engine.io.jobs import wait_for
-from ..engine.io.loop import to_its_end
+from ..engine.io.loop import TaskLine, TaskPlace, to_its_end
 from ..engine.verbs.delivery import joined
 from ..engine.wire import is_blank
 from ..errors import (
@@ -414,7 +414,7 @@ class Toolbox:
         self._told_loss = False  # the model was told that the daemon's session has ended, and has run nothing since
         self._watched = set[str]()  # ids of the jobs whose end the model was not told
         self._known = set[str]()  # and of all that were left
-        self._turns: Turns | None = None  # the queue of calls in the current loop: models make several at once
+        self._line: TaskLine | None = None  # of the calls in the current loop: models make several at once
         self._alarm: asyncio.TimerHandle | None = None  # goes off at the deadline while no call waits
         # Ends the handed-back command at the deadline; the next call takes its result.
         self._time_out_task: asyncio.Task[Result | None] | None = None
@@ -527,7 +527,7 @@ class Toolbox:
 
     async def interrupt(self) -> str:
         """End the running command; the shell, its directory and its variables are kept."""
-        self._loop_turns()
+        self._own_line()
         self._cancel_alarm()
         self._deadline = None
         try:
@@ -685,14 +685,10 @@ class Toolbox:
 
         ``least``: seconds of the patience that must be left. Raises SessionBusy if they are not.
         """
-        until, turns = time.monotonic() + self._patience, self._loop_turns()
+        until, line = time.monotonic() + self._patience, self._own_line()
         try:
-            if turns.taken:
-                async with asyncio.timeout(self._patience - least):
-                    await turns.take()
-            else:  # which does not wait: a timer would cost as much as all else here
-                await turns.take()
-        except TimeoutError:
+            place = await line.take(TaskPlace(self._patience - least))
+        except SessionBusy:
             raise SessionBusy(
                 "another call still waits for its command: call again when that one has returned"
             ) from None
@@ -702,7 +698,7 @@ class Toolbox:
                 raise SessionClosed(f"nothing was run, as this session was closed or has expired: {_FRESH}")
             await self._end_if_overdue()
         except BaseException:
-            turns.give_up()
+            line.leave(place)
             raise
         # In a daemon the call queues behind other clients, too. If it has not begun by then, it never does.
         before = TURN_WITHIN.get(), UNLESS_LOST.get()
@@ -717,9 +713,9 @@ class Toolbox:
             # Not reset(): after its loop was closed, this may be collected in another context.
             TURN_WITHIN.set(before[0])
             UNLESS_LOST.set(before[1])
-            turns.give_up()
-            if self._turns is turns and not turns.loop.is_closed():
-                self._set_alarm(turns.loop)  # also after an error of this call: an earlier command may still run
+            line.leave(place)
+            if self._line is line and not line.loop.is_closed():
+                self._set_alarm(line.loop)  # also after an error of this call: an earlier command may still run
 
     def _reword(self, error: ShellSessionError) -> None:
         """Raise the library's error in words for the model, which knows only this toolbox's verbs, without secrets."""
@@ -735,16 +731,16 @@ class Toolbox:
         if text != str(error):
             raise type(error)(text) from None
 
-    def _loop_turns(self) -> Turns:
-        """The queue of calls in this loop. A time limit that a closed loop should have enforced becomes due now."""
+    def _own_line(self) -> TaskLine:
+        """The line of calls in this loop. A time limit that a closed loop should have enforced becomes due now."""
         loop = asyncio.get_running_loop()
-        if self._turns is None or self._turns.loop is not loop:
-            self._turns = Turns(loop)
+        if self._line is None or self._line.loop is not loop:
+            self._line = TaskLine(loop)
             self._cancel_alarm()
         task = self._time_out_task
         if task is not None and (task.cancelled() or not (task.done() or task.get_loop() is loop)):
             self._time_out_task, self._deadline = None, time.monotonic()
-        return self._turns
+        return self._line
 
     async def _run_first(self, run: Callable[..., Awaitable[Result]], until: float, seconds: float) -> Result:
         """Start a command and return its first result. Its time limit counts from its start, not from the call."""

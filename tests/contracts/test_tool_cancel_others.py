@@ -80,17 +80,10 @@ def test_the_next_command_is_not_ended_instead(monkeypatch: pytest.MonkeyPatch, 
         cancelled.result(20)
 
 
-class Unheard(CancelToken):
-    """Its bell has not rung yet when somebody looks: the moment between the two is long here."""
-
-    def cancel(self) -> None:
-        self._cancelled = True
-
-
 def test_the_queue_goes_on_when_the_next_call_is_cancelled_at_that_moment(
     agents: Agents, pool: ThreadPoolExecutor, tmp_path: Path
 ) -> None:
-    bash, token, go = bashtool.tool(agents, agent="a1"), Unheard(), tmp_path / "go"
+    bash, token, go = bashtool.tool(agents, agent="a1"), CancelToken(), tmp_path / "go"
     calls = [pool.submit(bash, {"command": f"until [[ -e {go} ]]; do sleep 0.01; done; echo again"})]
     for cancel in (token, None):
         threading.Event().wait(0.1)

@@ -14,7 +14,7 @@ import pytest
 from system import PATIENCE, unique_seconds, wait_until, with_argument
 
 from shellsession import Agents, AsyncAgents, Session
-from shellsession.contracts import cancel, langchain, strands
+from shellsession.contracts import langchain, strands
 from shellsession.contracts.cancel import CancelToken
 from shellsession.integrations.threads import call_in_thread
 from shellsession.policy.rules import Policy
@@ -29,7 +29,7 @@ def execute(command: str) -> dict[str, str]:
 
 
 def queue(session: Session) -> list[int]:
-    return cancel._queue_of(session).line
+    return [place.thread for place in session.line.places]
 
 
 @pytest.fixture
@@ -130,15 +130,16 @@ def test_a_queued_call_that_is_cancelled_reports_it_at_once_in_the_words_of_its_
 
 
 def test_a_signal_handler_in_the_queue_comes_before_its_thread(sh: Session, pool: ThreadPoolExecutor) -> None:
-    bash, came = strands.tool(sh), list[str]()
+    bash, came, in_handler = strands.tool(sh), list[str](), threading.Event()
 
     def handle(*_: object) -> None:
+        in_handler.set()
         came.append(bash(execute("echo handler"))["output"])  # type: ignore[index]
 
     def ctrl_c(main: int) -> None:
         wait_until(lambda: main in queue(sh), "the main thread in the queue")
         signal.pthread_kill(main, signal.SIGALRM)
-        wait_until(lambda: queue(sh).count(main) == 2, "its handler in the queue")
+        assert in_handler.wait(PATIENCE)
         Path(sh.cwd, "go").touch()
 
     before = signal.signal(signal.SIGALRM, handle)

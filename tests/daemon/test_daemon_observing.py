@@ -14,6 +14,7 @@ from system import PATIENCE
 from shellsession import AsyncSession
 from shellsession.daemon.server.connection import Connection, Listener
 from shellsession.daemon.server.verbs import observing
+from shellsession.engine.io.loop import TaskPlace
 
 
 @pytest.mark.parametrize("left", ["before its turn", "at its turn"])
@@ -24,9 +25,9 @@ def test_who_has_left_for_good_is_waited_for_no_more(place: Path, left: str) -> 
         async with AsyncSession(cwd=place) as session:
             assert (await session.run("sleep 1000", timeout=0.01, on_timeout="yield")).outcome == "running"
             listener = Listener("1.1.1", cast(Connection, None))
-            turns = session._turns
-            assert turns is not None
-            await turns.take()  # as another verb does
+            line = session.line
+            assert line is not None
+            before = await line.take(TaskPlace())  # as another verb does
 
             async def look() -> str:
                 with observing(session.engine, listener):
@@ -37,7 +38,7 @@ def test_who_has_left_for_good_is_waited_for_no_more(place: Path, left: str) -> 
             if left == "before its turn":
                 listener.abandon()
                 await asyncio.sleep(0)
-            turns.give_up()
+            line.leave(before)
             for _ in range(5):
                 await asyncio.sleep(0)
             assert session.engine.attended is not None

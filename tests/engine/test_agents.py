@@ -25,6 +25,7 @@ from shellsession import (
     ShellUnavailable,
     TooManySessions,
 )
+from shellsession.engine.io.line import ThreadPlace
 from shellsession.inner import InnerAgents
 
 NewAgents = Callable[..., Agents]
@@ -52,7 +53,7 @@ def test_a_session_that_another_caller_is_opening_is_kept(new_agents: NewAgents,
         wait_until((tmp_path / "first").exists, "its start")
         session = agents.session("a")
         second = pool.submit(agents.run, "a", "X=kept")
-        wait_until(lambda: len(session._callers) == 2, "both of them")
+        wait_until(lambda: len(session.line.places) == 2, "both of them")
         (tmp_path / "go").touch()
         assert isinstance(first.exception(PATIENCE), ShellUnavailable)
         assert second.result(PATIENCE).ok
@@ -232,25 +233,22 @@ def test_a_command_that_begins_as_a_session_is_to_expire_is_not_waited_for(new_a
     agents.run("a1", "X=1")
     session = agents.session("a1")
 
-    class Callers(set[int]):
-        def __bool__(self) -> bool:  # who looks sees nobody; directly after that somebody comes
-            runner.start()
-            wait_until(lambda: session.state == "running", "the command")
-            return False
-
-        def __len__(self) -> int:
-            return int(bool(self))
+    class Places(list[ThreadPlace]):
+        def append(self, place: ThreadPlace) -> None:
+            if runner.ident is None:  # somebody comes just before who looks
+                runner.start()
+                wait_until(lambda: session.state == "running", "the command")
+            super().append(place)
 
     with ThreadPoolExecutor(1) as threads:
         runner = threading.Thread(target=session.run, args=("until [ -e go ]; do sleep 0.05; done",))
-        session._callers = Callers()
+        session.line.places = Places()
         retired = threads.submit(session.close_if_idle, 0.0)
         try:
             retired.result(PATIENCE)
         finally:
             Path(session.cwd, "go").touch()
             runner.join()
-    session._callers = set()
     assert session.run("echo $X").stdout == "1\n"
 
 

@@ -15,6 +15,7 @@ from system import PATIENCE, in_thread, unique_seconds, wait_until, with_argumen
 from shellsession import RemoteSession, Session
 from shellsession.daemon.client.link import Pool
 from shellsession.engine.io.control_socket import ControlSocket
+from shellsession.engine.io.line import ThreadPlace
 from shellsession.engine.kernel import proc
 from shellsession.errors import GONE
 
@@ -44,30 +45,37 @@ def interrupts(monkeypatch: pytest.MonkeyPatch) -> Interrupts:
     return interrupts
 
 
-class Interrupted:
-    """A lock; Ctrl-C comes once, before it is taken or just behind that, as it may in a ``with`` of Python 3.14."""
+class Interrupted(list[ThreadPlace]):
+    """The places of a line. Ctrl-C comes once, before one of them is added or removed, or just after it."""
 
-    def __init__(self, late: bool) -> None:
-        self._lock, self._late, self._armed = threading.RLock(), late, True
-        self.release = self._lock.release
-        self._is_owned = self._lock._is_owned  # type: ignore[attr-defined]  # what the session asks
+    def __init__(self, where: str, late: bool) -> None:
+        super().__init__()
+        self._where, self._late = where, late
 
-    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        interrupts, self._armed = self._armed, False
-        if interrupts and not self._late:
+    def _change(self, where: str, place: ThreadPlace) -> None:
+        interrupts, late = self._where == where, self._late
+        if interrupts:
+            self._where = ""
+        if interrupts and not late:
             raise KeyboardInterrupt
-        taken = self._lock.acquire(blocking, timeout)
+        getattr(super(), where)(place)
         if interrupts:
             raise KeyboardInterrupt
-        return taken
+
+    def append(self, place: ThreadPlace) -> None:
+        self._change("append", place)
+
+    def remove(self, place: ThreadPlace) -> None:
+        self._change("remove", place)
 
 
 LATE = pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
 
 
 @LATE
-def test_where_a_verb_gets_its_turn(sh: Session, monkeypatch: pytest.MonkeyPatch, late: bool) -> None:
-    monkeypatch.setattr(sh, "_lock", Interrupted(late))
+@pytest.mark.parametrize("where", ["append", "remove"])
+def test_where_a_verb_gets_or_leaves_its_place_nobody_waits_for_it(sh: Session, where: str, late: bool) -> None:
+    sh.line.places = Interrupted(where, late)
     with pytest.raises(KeyboardInterrupt):
         sh.run("true")
     thread, came = in_thread(lambda: sh.run("echo on").stdout)
@@ -201,11 +209,11 @@ def test_a_restart_that_was_interrupted_keeps_nobody_waiting(
 
     def kill_with_another_in_the_queue(why: str) -> None:
         queued.append(in_thread(lambda: sh.run("echo ${X-fresh}").stdout))
-        wait_until(lambda: sh._callers, "the other thread")
+        wait_until(lambda: len(sh.line.places) == 2, "the other thread")
         kill(why)
 
     monkeypatch.setattr(sh, "_kill_running", kill_with_another_in_the_queue)
-    interrupts(sh._restarted, "notify_all", False)
+    interrupts(sh.line, "wake_first", False)
     with pytest.raises(KeyboardInterrupt):
         sh.restart()
     [(thread, came)] = queued

@@ -47,7 +47,7 @@ def test_an_interrupt_in_the_first_moment_is_not_lost(new_session: Callable[...,
     for _ in range(20):
         sh = new_session()
         thread, results = in_thread(lambda sh=sh: sh.run(f"sleep {unique_seconds()}", timeout=None))  # type: ignore[misc]
-        wait_until(lambda sh=sh: sh._callers, "the thread in its verb")  # type: ignore[misc]
+        wait_until(lambda sh=sh: sh.line.places, "the thread in its verb")  # type: ignore[misc]
         mine = sh.interrupt()
         thread.join(20)
         assert results[0].outcome == "interrupted"
@@ -123,7 +123,7 @@ def test_another_task_interrupts_a_run(place: Path) -> None:
 def test_another_thread_interrupts_who_waits(sh: Session) -> None:
     sh.run(f"sleep {unique_seconds()}", timeout=0.02, on_timeout="yield")
     thread, results = in_thread(lambda: sh.wait(None))
-    wait_until(lambda: sh._callers, "the thread in its verb")
+    wait_until(lambda: sh.line.places, "the thread in its verb")
     assert sh.interrupt().outcome == "interrupted"
     thread.join(20)
     assert results[0].outcome == "interrupted"
@@ -133,7 +133,7 @@ def test_typing_to_who_does_not_read_can_be_interrupted(sh: Session) -> None:
     sh.run(f"sleep {unique_seconds()}", stdin=TTY, timeout=0.05, on_timeout="yield")
     thread = threading.Thread(target=lambda: sh.type("x\n" * 100_000))
     thread.start()
-    wait_until(lambda: sh._callers, "the thread in its verb")
+    wait_until(lambda: sh.line.places, "the thread in its verb")
     assert sh.interrupt().outcome == "interrupted"
     thread.join(20)
     assert not thread.is_alive()

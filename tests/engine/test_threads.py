@@ -169,7 +169,7 @@ def test_a_signal_handler_that_uses_the_session_leaves_its_thread_in_the_queue(s
         came.append(sh.run("echo here").stdout)
 
     def strike_and_interrupt(main: int) -> str:
-        wait_until(lambda: main in sh._callers, "the main thread in the queue")
+        wait_until(lambda: any(one.thread == main for one in sh.line.places), "the main thread in the queue")
         signal.pthread_kill(main, signal.SIGALRM)
         assert in_handler.wait(PATIENCE)
         (place / "go").touch()

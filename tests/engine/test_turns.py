@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import permutations
 from pathlib import Path
 
 import pytest
 from system import PATIENCE, unique_seconds, until, wait_until, with_argument
 
-from shellsession import AsyncSession, Result, SessionBusy
-from shellsession.async_session import Turns
+from shellsession import AsyncSession, Result, Session, SessionBusy
+from shellsession.engine.io.line import Line, ThreadPlace
+from shellsession.engine.io.loop import TaskLine, TaskPlace
 
 
 async def until_asleep(seconds: str) -> None:
@@ -35,6 +37,60 @@ def test_a_restart_keeps_the_order_of_those_who_wait(place: Path) -> None:
     asyncio.run(main())
 
 
+def test_waiting_threads_before_and_after_a_restart_keep_their_order(sh: Session, place: Path) -> None:
+    """Also the one whose turn has come when the restart does."""
+    seconds = unique_seconds()
+    with ThreadPoolExecutor(9) as threads:
+        calls = [threads.submit(sh.run, f"X=old; sleep {seconds}")]
+        wait_until(lambda: with_argument(seconds), "the command")
+
+        def queue(call: Callable[..., object], *arguments: str) -> None:
+            calls.append(threads.submit(call, *arguments))  # type: ignore[arg-type]
+            wait_until(lambda: len(sh.line.places) == len(calls) or calls[0].done(), "its place")
+
+        for number in range(6):
+            queue(sh.run, f"echo {number}$X >>order")
+        queue(sh.restart)
+        for call in calls:
+            call.result(PATIENCE)
+    assert (place / "order").read_text(encoding="ascii").split() == list("012345")
+
+
+def test_a_thread_that_got_the_turn_lets_a_restart_go_first() -> None:
+    line, first, one, two = Line[ThreadPlace](), ThreadPlace(), ThreadPlace(), ThreadPlace()
+    restart = ThreadPlace(is_restart=True)
+    for place in (first, one, two):
+        line.enter(place)
+    line.leave(first)  # `one` has it from now on
+    line.enter(restart)
+    assert not line.has_turn(one)
+    assert line.has_turn(restart)
+    line.leave(restart)
+    assert line.places == [one, two]
+    assert line.has_turn(one)
+
+
+def test_a_dropped_place_raises_why_and_lets_the_next_one_come() -> None:
+    command, equal = b"echo".upper(), b"echo".upper()
+    line, first, dropped, last = (
+        Line[ThreadPlace](),
+        ThreadPlace(),
+        ThreadPlace(None, command),
+        ThreadPlace(None, equal),
+    )
+    for place in (first, dropped, last):
+        line.enter(place)
+    line.drop(command, KeyError("why"))
+    with pytest.raises(KeyError, match="why"):
+        dropped.wait_in(line, None)
+    line.leave(dropped)
+    line.leave(first)
+    assert line.has_turn(last)
+    last.begun = True
+    line.drop(equal, KeyError("late"))
+    assert line.has_turn(last)
+
+
 def test_who_was_about_to_start_when_a_restart_came_keeps_his_place(place: Path) -> None:
     async def main() -> None:
         seconds = unique_seconds()
@@ -53,21 +109,21 @@ def test_who_is_cancelled_keeps_nobody_waiting(cancelled: tuple[int, ...]) -> No
     """Before its turn, and in the very moment when it has come."""
 
     async def main() -> list[int]:
-        turns, came = Turns(asyncio.get_running_loop()), list[int]()
+        line, came = TaskLine(asyncio.get_running_loop()), list[int]()
 
         async def visit(number: int) -> None:
-            await turns.take()
+            place = await line.take(TaskPlace())
             came.append(number)
-            turns.give_up()
+            line.leave(place)
 
-        await turns.take()
+        first = await line.take(TaskPlace())
         tasks = [asyncio.create_task(visit(number)) for number in range(3)]
         await asyncio.sleep(0)
         tasks[cancelled[0]].cancel()
-        turns.give_up()  # the next one has it, and has not begun
+        line.leave(first)  # the next one has it, and has not begun
         tasks[cancelled[1]].cancel()
         await asyncio.wait(tasks)
-        assert not turns.taken
+        assert line.places == []
         return came
 
     assert asyncio.run(main()) == [number for number in range(3) if number not in cancelled]
@@ -75,20 +131,20 @@ def test_who_is_cancelled_keeps_nobody_waiting(cancelled: tuple[int, ...]) -> No
 
 def test_a_restart_comes_before_who_got_the_turn_and_has_not_begun() -> None:
     async def main() -> list[str]:
-        turns, came = Turns(asyncio.get_running_loop()), list[str]()
+        line, came = TaskLine(asyncio.get_running_loop()), list[str]()
 
         async def visit(name: str) -> None:
-            await turns.take()
+            place = await line.take(TaskPlace())
             came.append(name)
-            turns.give_up()
+            line.leave(place)
 
-        await turns.take()
+        first = await line.take(TaskPlace())
         tasks = [asyncio.create_task(visit(name)) for name in ("one", "two")]
         await asyncio.sleep(0)
-        turns.give_up()  # `one` has it from now on
-        await turns.take(first=True)
+        line.leave(first)  # `one` has it from now on
+        restart = await line.take(TaskPlace(is_restart=True))
         came.append("restart")
-        turns.give_up()
+        line.leave(restart)
         await asyncio.gather(*tasks)
         return came
 

@@ -12,7 +12,7 @@ import pytest
 from system import PATIENCE, unique_seconds, until, wait_until, with_argument
 
 from shellsession import Agents, Session
-from shellsession.contracts import cancel, langchain
+from shellsession.contracts import langchain
 from shellsession.integrations.threads import call_in_thread
 
 
@@ -85,8 +85,7 @@ def test_a_cancelled_call_in_the_queue_ends_no_other() -> None:
             first = asyncio.create_task(asyncio.to_thread(bash, call))  # of another loop, or of none
             await started(seconds)
             second = asyncio.create_task(call_in_thread(bash, {"command": "echo never"}))
-            line = cancel._queue_of(session).line
-            await asyncio.to_thread(wait_until, lambda: len(line) == 2, "its place in the queue")
+            await asyncio.to_thread(wait_until, lambda: len(session.line.places) == 2, "its place in the queue")
             second.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await second

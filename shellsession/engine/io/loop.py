@@ -17,8 +17,10 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from ...errors import LATE, SessionBusy
 from ...models import Result
 from .drainer import DRAINER
+from .line import Line, Place
 from .threads import SOON, Poller, Ready, Steps, T, Wait
 
 if TYPE_CHECKING:
@@ -432,6 +434,47 @@ class LoopWaiter:
         left = None if until is None else max(0.0, until - time.monotonic())
         ended, _ = await asyncio.wait([self._ended], timeout=left)
         return bool(ended)
+
+
+class TaskPlace(Place):
+    """The place of a task in a line."""
+
+    _turn: asyncio.Future[None] | None = None
+
+    def wake(self) -> None:
+        # A holder that is collected after its loop was closed cannot wake the others.
+        if (turn := self._turn) is not None and not turn.done() and not turn.get_loop().is_closed():
+            turn.set_result(None)
+
+    async def wait_in(self, line: TaskLine) -> None:
+        """Wait for the turn of this place."""
+        while not line.has_turn(self):
+            self._turn = line.loop.create_future()
+            await self._turn
+
+
+class TaskLine(Line[TaskPlace]):
+    """A line of tasks of one loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self.loop = loop
+
+    async def take(self, place: TaskPlace) -> TaskPlace:
+        """Enter, and wait for the turn of this place. Returns it. Raises SessionBusy if its time is up before."""
+        import asyncio
+
+        self.enter(place)
+        try:
+            if not self.has_turn(place):  # else a timer would cost as much as all the rest here
+                async with asyncio.timeout(place.within):
+                    await place.wait_in(self)
+        except BaseException as error:
+            self.leave(place)
+            if isinstance(error, TimeoutError):
+                raise SessionBusy(LATE) from None
+            raise
+        return place
 
 
 class LoopAlarm:

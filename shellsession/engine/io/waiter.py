@@ -35,9 +35,3 @@ class Waiter:
                 return True
             if until is not None and time.monotonic() >= until:
                 return False
-
-
-def is_owned(lock: threading.RLock) -> bool:
-    """Does this thread hold the lock?"""
-    owned: bool = lock._is_owned()  # type: ignore[attr-defined]  # as threading.Condition does; there is no other way
-    return owned
