@@ -86,9 +86,9 @@ class Receipts:
 
     def __init__(self, shelf: Shelf, lifetime: float, of_agent: Bounds = OF_AGENT, of_all: Bounds = OF_ALL) -> None:
         self._shelf, self._lifetime, self._of_agent = shelf, lifetime, of_agent
-        self._running: dict[str, Name] = {}  # by the request that runs the command
+        self._running: dict[str, tuple[Name, StoredReceipt]] = {}  # by the request that runs the command
         self._requests: dict[Name, str] = {}
-        self._all, self._of = _Kept(of_all), dict[str, _Kept]()
+        self._all, self._of = _Kept(of_all), dict[str, _Kept]()  # all that the store has
         self._is_read = False
 
     def claim(self, agent: str, key: str, digest: bytes, now: float) -> Result | str | None:
@@ -98,15 +98,15 @@ class Receipts:
         """
         try:
             self._read()
-            found = self._shelf.receipt(agent, key)
+            if (agent, key) not in self._all.names:
+                return None
+            request = self._requests.get((agent, key), "")
+            found = self._running[request][1] if request else self._shelf.receipt(agent, key)
         except OSError as error:
             raise ReceiptUnavailable(unavailable(error)) from error
-        request = self._requests.get((agent, key))
         if found is None:
-            if request is None and (agent, key) in self._all.names:
-                raise OutcomeUnknown(f"the receipt of the key {key!r} was removed from the database: {_check(key)}")
-            return request
-        if request is None and now - found.began > self._lifetime:
+            raise OutcomeUnknown(f"the receipt of the key {key!r} was removed from the database: {_check(key)}")
+        if not request and now - found.began > self._lifetime:
             self._drop((agent, key))
             return None
         if found.digest != digest:
@@ -114,7 +114,7 @@ class Receipts:
                 f"agent {agent!r} has used the key {key!r} {ago(now - found.began)} for another command, cwd, env or"
                 " stdin: nothing was run; each command needs its own key"
             )
-        if request is not None:
+        if request:
             return request
         result = _result(found)
         if result is None or not found.ended:
@@ -123,11 +123,12 @@ class Receipts:
 
     def send(self, agent: str, key: str, digest: bytes, request: str, pid: int, now: float) -> None:
         """Note that the command is about to be sent to bash. Raises ReceiptUnavailable."""
+        receipt = StoredReceipt(digest, now, pid)
         try:
-            self._shelf.put_receipt(agent, key, StoredReceipt(digest, now, pid))
+            self._shelf.put_receipt(agent, key, receipt)
         except OSError as error:
             raise ReceiptUnavailable(unavailable(error)) from error
-        self._running[request], self._requests[agent, key] = (agent, key), request
+        self._running[request], self._requests[agent, key] = ((agent, key), receipt), request
         self._keep((agent, key), 0)
 
     def runs(self, request: str) -> bool:
@@ -136,15 +137,14 @@ class Receipts:
 
     def note(self, request: str, result: Result) -> None:
         """Note a result of the command: its end, or what it has printed so far. It has no secrets any more."""
-        name = self._running[request]
+        name, receipt = self._running[request]
         if not result.ran:
             self.drop(request)
             return
         if not result.still_running:
             self._forget_request(request)
         with suppress(OSError):  # its outcome is unknown then
-            if (found := self._shelf.receipt(*name)) is not None:
-                self._put(name, found, bounded(result, OUTPUT))
+            self._put(name, receipt, bounded(result, OUTPUT))
 
     def drop(self, request: str) -> None:
         """Note that the command was certainly not run."""
@@ -221,9 +221,10 @@ class Receipts:
         self._shelf.drop_receipt(*name)
 
     def _forget_request(self, request: str) -> Name | None:
-        if (name := self._running.pop(request, None)) is not None:
-            del self._requests[name]
-        return name
+        if (running := self._running.pop(request, None)) is None:
+            return None
+        del self._requests[running[0]]
+        return running[0]
 
 
 def bounded(result: Result, size: int) -> Result:
