@@ -25,6 +25,7 @@ _DESCRIPTION: Final = """\
 Show which commands ran, when they ended, and how, from the daemon's audit log. "began" means that no end is recorded:
 it still runs, or it ran when the daemon was killed. The log has the size of each output, but no output, and *** in
 place of secrets."""
+_TITLES: Final = ("ENDED", "AGENT", "ID", "STATUS", "TOOK", "COMMAND")
 _BEGAN: Final = "began"  # as ``audit.BEGAN``, which is imported late
 _NAME_ANOTHER: Final = "use --audit to name another"
 # The daemon may have been started with another home directory, and this module does not ask it.
@@ -79,7 +80,12 @@ def run(args: argparse.Namespace) -> int:
     elif not entries:
         talk("no command was run yet" if args.session is None else f"the log has no command of agent {args.session!r}")
     else:
-        show(*table(("ENDED", "AGENT", "ID", "STATUS", "TOOK", "COMMAND"), map(_row, _latest(entries)[-args.n :])))
+        shown = _latest(entries)[-args.n :]
+        titles, rows = _TITLES, [_row(entry) for entry in shown]
+        if any("key" in entry for entry in shown):
+            titles = (*titles[:-1], "KEY", titles[-1])
+            rows = [(*row[:-1], entry.get("key", "-"), row[-1]) for row, entry in zip(rows, shown, strict=True)]
+        show(*table(titles, rows))
     return 0
 
 

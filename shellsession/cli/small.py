@@ -367,7 +367,8 @@ def forget(args: Namespace, parser: ArgumentParser) -> int:
 )
 def history(args: Namespace, _: ArgumentParser) -> int:
     """List the commands of one agent: when each ended, its id, its status, and how long it took. "began" means that no
-    end is recorded: it still runs, or it ran when the daemon was killed."""
+    end is recorded: it still runs, or it ran when the daemon was killed. KEY is its idempotency key (`run
+    --idempotency-key`)."""
     return log.run(args)
 
 

@@ -326,6 +326,27 @@ def test_command_line_replays_the_output(ours: Daemon, gate: Gate) -> None:
     assert gate.count == 1
 
 
+def test_history_shows_keys_and_their_state(ours: Daemon) -> None:
+    with session(ours) as sh:
+        sh.run("true")
+        history = [*PROGRAM, "history", "--audit", str(ours.audit), "a"]
+
+        def shown() -> list[list[str]]:
+            return [line.split() for line in subprocess.check_output(history, text=True).splitlines()]
+
+        wait_until(lambda: len(shown()) == 2, "the first line")
+        assert "KEY" not in shown()[0]
+        sh.run("false", idempotency_key="k1")
+        sh.run("sleep 60", idempotency_key="k2", timeout=0.2, on_timeout="yield")
+        titles, *rows = wait_until(lambda: len(shown()) == 4 and shown(), "the others")
+    assert titles[-2:] == ["KEY", "COMMAND"]
+    assert [row[4:5] + row[-3 if row[-1] == "60" else -2 :] for row in rows] == [
+        ["0", "-", "true"],
+        ["1", "k1", "false"],
+        ["began", "k2", "sleep", "60"],
+    ]
+
+
 def test_queued_command_with_the_key_of_one_that_ends_first_is_not_run(ours: Daemon, gate: Gate) -> None:
     with ThreadPoolExecutor(3) as threads:
         other = threads.submit(session(ours).run, gate.text)

@@ -43,7 +43,7 @@ class Entry(NamedTuple):
     """The data of one line: a command that began, or that has ended.
 
     ``result``: how it ended, or why the session's policy refused it; None if it has just begun. ``id``: see ``Result``.
-    ``client``: the process that asked for it, 0 if that is unknown.
+    ``client``: the process that asked for it, 0 if that is unknown. ``key``: its idempotency key, if it has one.
     """
 
     agent: str
@@ -53,6 +53,7 @@ class Entry(NamedTuple):
     when: float
     id: str = ""
     client: int = 0
+    key: str = ""
 
 
 class Audit:
@@ -161,7 +162,7 @@ class Audit:
 
 def _line(one: Entry) -> bytes:
     """The line of one command."""
-    agent, command, secrets, result, when, id, client = one
+    agent, command, secrets, result, when, id, client, key = one
     seconds, milliseconds = divmod(round(when * 1000), 1000)
     text = secrets.mask(command.decode("utf-8", "surrogateescape"), KEPT + 1)
     entry: dict[str, Any] = {
@@ -170,6 +171,8 @@ def _line(one: Entry) -> bytes:
         "command": text[:KEPT],
     }
     entry |= {name: value for name, value in (("id", id), ("client", client)) if value}
+    if key:
+        entry["key"] = secrets.mask(key)
     if len(text) > KEPT or len(command) > 2 * KEPT:
         entry["command_size"] = len(command)
     if result is None:

@@ -22,7 +22,10 @@ _ENTRIES_MAX: Final = 256
 
 
 class Begun(NamedTuple):
-    """A command that is to run. ``id``: returns its id; "" until it runs. ``note_running``: gets its masked text."""
+    """A command that is to run.
+
+    ``id``: returns its id; "" until it runs. ``note_running``: gets its masked text. ``key``: its idempotency key.
+    """
 
     command: bytes
     secrets: Secrets
@@ -30,6 +33,7 @@ class Begun(NamedTuple):
     client: int
     id: Callable[[], str]
     note_running: Callable[[str], object]
+    key: str = ""
 
 
 class Journal:
@@ -58,18 +62,20 @@ class Journal:
         self._unwritten.add(agent)
         self._schedule()
 
-    def end(self, agent: str) -> int:
-        """Note that the agent's command does not run any more. Returns the client that asked for it, or 0."""
+    def end(self, agent: str) -> tuple[int, str]:
+        """Note that the agent's command does not run any more. Returns its client, or 0, and its key."""
         self._unwritten.discard(agent)
         begun = self._running.pop(agent, None)
-        return 0 if begun is None else begun.client
+        return (0, "") if begun is None else (begun.client, begun.key)
 
-    def note(self, agent: str, command: bytes, secrets: Secrets, result: Result | str, client: int) -> None:
+    def note(
+        self, agent: str, command: bytes, secrets: Secrets, result: Result | str, client: int, key: str = ""
+    ) -> None:
         """Add the entry of a command that has ended, or was refused."""
         if self._audit is None:
             return
         id = "" if isinstance(result, str) else result.id
-        self._entries.append(Entry(agent, command, secrets, result, time.time(), id, client))
+        self._entries.append(Entry(agent, command, secrets, result, time.time(), id, client, key))
         if len(self._entries) >= _ENTRIES_MAX:
             self.write()
         self._schedule()
@@ -96,7 +102,7 @@ class Journal:
                 self._schedule()
                 continue
             one.note_running(one.secrets.mask(one.command.decode("utf-8", "replace"), KEPT))
-            begun.append(Entry(agent, one.command, one.secrets, None, one.when, id, one.client))
+            begun.append(Entry(agent, one.command, one.secrets, None, one.when, id, one.client, one.key))
         self._record(begun)
 
     def _record(self, entries: list[Entry]) -> None:

@@ -523,7 +523,9 @@ class SharedSession:
             await asyncio.sleep(FULL_PAUSE)
         await self.session.do(engine.type(data, until))
 
-    def begin(self, command: bytes, request: str, client: int, viewer: Connection | None) -> Delivery | None:
+    def begin(
+        self, command: bytes, request: str, client: int, viewer: Connection | None, key: str = ""
+    ) -> Delivery | None:
         """Prepare to run a command of that client. ``viewer``: the connection of the person who typed it.
 
         None: an earlier command still runs, so this one is refused, and the other one stays the last.
@@ -537,7 +539,7 @@ class SharedSession:
         if has_left and last.is_due and last.loss is None:
             self._unread = last.result
         self._journal.begin(
-            self.agent, Begun(command, self.secrets, time.time(), client, self._running_id, self._note_running)
+            self.agent, Begun(command, self.secrets, time.time(), client, self._running_id, self._note_running, key)
         )
         return self.deliveries.begin(request)
 
@@ -680,8 +682,7 @@ class SharedSession:
         # As the session is closed, bash was where it is known to have been. Otherwise a fresh one starts there.
         self._record(before.cwd or result.cwd if self.engine.closed and not result.state_kept else result.cwd)
         self._plan_to_keep()
-        client = self._journal.end(self.agent)
-        self._journal.note(self.agent, command, self.secrets, without_output(result), client)
+        self._journal.note(self.agent, command, self.secrets, without_output(result), *self._journal.end(self.agent))
 
     def note_restored(self) -> None:
         """Note that the shell has the state that a client has restored."""

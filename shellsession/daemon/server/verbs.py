@@ -203,7 +203,7 @@ async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
     by_person = request.holder is not None
     shared.note_author(command, by_person)
     client, viewer = incoming.connection.pid, incoming.connection if by_person else None
-    begun = shared.begin(command, request.id, client, viewer)
+    begun = shared.begin(command, request.id, client, viewer, key or "")
     delivery = begun or Delivery()
     with shared.attending() as ending, _streaming(shared.fanout if begun else None, incoming):
         try:
