@@ -202,8 +202,8 @@ class Store:
     def _rows(self, query: str, values: tuple[bytes, ...] = ()) -> list[Any]:
         import sqlite3
 
-        if self.fault or self._database is None:
-            raise OSError(self.fault or "this daemon has no state database")
+        if self._lost or self._database is None:
+            raise OSError(self._lost or "this daemon has no state database")
         try:
             return self._database.execute(query, values).fetchall()
         except sqlite3.Error as error:
@@ -225,7 +225,7 @@ class Store:
             except OSError as error:
                 # For good: the kernel may have dropped what it could not write, and says so once.
                 self._lost = self._told(f"the disk may lack the last records: {error}")
-                raise
+                raise OSError(self._lost) from error
 
     def _close_log(self) -> None:
         if self._log >= 0:

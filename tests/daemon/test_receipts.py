@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -279,6 +280,64 @@ def test_keyed_command_is_refused_where_no_receipt_can_be_written(tmp_path: Path
             assert sh.run("echo on").stdout == "on\n"
     finally:
         taken.close()
+    assert os.listdir(place) == []
+
+
+@pytest.fixture
+def small_disk(state: Path) -> Iterator[Path]:
+    """A disk of 512 KiB for the database."""
+    state.mkdir(mode=0o700)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=512k,mode=0700", "none", str(state)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("nothing can be mounted here")
+    try:
+        yield state
+    finally:
+        subprocess.run(["umount", str(state)], check=True)
+
+
+def test_keyed_command_is_refused_on_a_full_disk_and_runs_when_there_is_room(
+    tmp_path: Path, small_disk: Path, place: Path
+) -> None:
+    text = f"echo ran >> {place}/log"
+    with running(tmp_path / "daemon") as daemon, session(daemon) as sh:
+        sh.run(text, idempotency_key="before")
+        (small_disk / "filler").write_bytes(b"")
+        with open(small_disk / "filler", "wb", buffering=0) as filler, suppress(OSError):
+            while filler.write(bytes(4096)):
+                pass
+        for _ in range(2):
+            with pytest.raises(ReceiptUnavailable, match=r"full|disk I/O error"):
+                sh.run(text, idempotency_key="k")
+        assert sh.run("echo on").stdout == "on\n", "others go on"
+        assert sh.run(text, idempotency_key="before").replayed
+        (small_disk / "filler").unlink()
+        assert [sh.run(text, idempotency_key="k").replayed for _ in range(2)] == [False, True]
+        daemon.stop()
+    assert (place / "log").read_text() == "ran\n" * 2
+
+
+def test_keyed_command_is_refused_where_the_state_directory_is_read_only(
+    tmp_path: Path, small_disk: Path, place: Path
+) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    with running(tmp_path / "daemon") as daemon, session(daemon) as sh:
+        with pytest.raises(ReceiptUnavailable, match=r"[Rr]ead-only"):
+            sh.run(f"touch {place}/never", idempotency_key="k")
+        assert sh.run("echo on").stdout == "on\n"
+        daemon.stop()
+    assert os.listdir(place) == []
+
+
+def test_keyed_command_is_refused_when_the_disk_does_not_sync(ours: Daemon, place: Path, state: Path) -> None:
+    with session(ours) as sh:
+        sh.run("true", idempotency_key="before")
+        (log,) = state.glob("*-wal")
+        log.unlink()  # what is written to it now is lost
+        for _ in range(2):
+            with pytest.raises(ReceiptUnavailable, match="the disk may lack the last records"):
+                sh.run(f"touch {place}/never", idempotency_key="k")
+        assert sh.run("echo on").stdout == "on\n"
     assert os.listdir(place) == []
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from typing import Final, Literal
 
 import pytest
@@ -10,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from shellsession import KeyConflict, OutcomeUnknown, ReceiptUnavailable, Result
 from shellsession.daemon.server.receipts import OF_ALL, OUTPUT, Bounds, Name, Receipts, bounded
+from shellsession.daemon.server.syncs import Syncs
 from shellsession.store import StoredReceipt
 
 LIFETIME: Final = 1000.0
@@ -87,8 +90,9 @@ class Model(RuleBasedStateMachine):
         try:
             self.receipts.send(*name, b"digest", request, 7, self.now)
         except ReceiptUnavailable:
-            assert self.disk.is_full
+            assert is_full
             return
+        assert not is_full
         self.began[name] = self.now
         self.known[name] = "running"
         self.running[request] = name
@@ -241,6 +245,50 @@ def test_output_of_one_receipt_is_bounded_at_both_ends() -> None:
     assert (bounded(cut, 8).stdout_bytes, bounded(cut, 8).stdout_omitted) == (b"01256789", 7)
     assert bounded(cut, 8).stdout_cut == 3
     assert len(bounded(ended("x" * 3 * OUTPUT), OUTPUT).stdout_bytes) == OUTPUT
+
+
+def test_whoever_waits_at_one_time_shares_one_sync_that_begins_after_that() -> None:
+    written, synced, began = 0, list[int](), threading.Semaphore(0)
+    go_on = threading.Semaphore(0)
+
+    def sync() -> None:
+        present = written
+        began.release()
+        assert go_on.acquire(timeout=30)
+        synced.append(present)
+
+    async def write(syncs: Syncs) -> None:
+        nonlocal written
+        written += 1
+        ours = written
+        await syncs.synced()
+        assert max(synced) >= ours, "the disk does not have it"
+
+    async def main() -> None:
+        syncs = Syncs(sync)
+        first = asyncio.create_task(write(syncs))
+        assert await asyncio.to_thread(began.acquire)
+        others = [asyncio.create_task(write(syncs)) for _ in range(20)]
+        await asyncio.sleep(0)
+        go_on.release(2)
+        await asyncio.gather(first, *others)
+
+    asyncio.run(main())
+    assert synced == [1, 21]
+
+
+def test_sync_that_fails_fails_for_all_that_wait() -> None:
+    def fail() -> None:
+        raise OSError("the disk is gone")
+
+    async def main() -> None:
+        syncs = Syncs(fail)
+        done = await asyncio.gather(*(syncs.synced() for _ in range(3)), return_exceptions=True)
+        assert [str(one) for one in done] == ["the disk is gone"] * 3
+        with pytest.raises(OSError, match="is gone"):
+            await syncs.synced()
+
+    asyncio.run(main())
 
 
 def test_receipt_of_a_result_that_cannot_be_read_is_an_unknown_outcome() -> None:
