@@ -81,11 +81,11 @@ def run(args: argparse.Namespace) -> int:
         talk("no command was run yet" if args.session is None else f"the log has no command of agent {args.session!r}")
     else:
         shown = _latest(entries)[-args.n :]
-        titles, rows = _TITLES, [_row(entry) for entry in shown]
+        rows: list[tuple[object, ...]] = [_TITLES, *map(_row, shown)]
         if any("key" in entry for entry in shown):
-            titles = (*titles[:-1], "KEY", titles[-1])
-            rows = [(*row[:-1], entry.get("key", "-"), row[-1]) for row, entry in zip(rows, shown, strict=True)]
-        show(*table(titles, rows))
+            keys = ["KEY", *(entry.get("key", "-") for entry in shown)]
+            rows = [(*row[:-1], key, row[-1]) for row, key in zip(rows, keys, strict=True)]
+        show(*table([*map(str, rows[0])], rows[1:]))
     return 0
 
 

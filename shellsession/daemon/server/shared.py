@@ -21,7 +21,7 @@ from ...engine.bash.spawn import for_agent
 from ...engine.io.output import without_output
 from ...engine.io.streams import FULL_PAUSE
 from ...engine.io.threads import drive
-from ...engine.verbs.delivery import Delivery, together
+from ...engine.verbs.delivery import Delivery, joined, together
 from ...engine.verbs.recovery import Recovering
 from ...engine.verbs.results import Ending, conclude, unread_ending, with_reason
 from ...engine.verbs.state import check_snapshot
@@ -376,6 +376,7 @@ class SharedSession:
         self._keeping: asyncio.Task[None] | None = None  # it will write the state to the store
         self.stored: Snapshot | None = None  # what the store has
         self._keep_cost = 0.0  # seconds of processor time, of the last time
+        self._printed: Result | None = None  # by a command with a receipt that was handed back
         self._with_receipt = "", 0  # the last request with one, and how many commands bash had got before
         self.receipts: Receipts
         self.syncs: Syncs
@@ -557,21 +558,21 @@ class SharedSession:
         """
         await self.session.open()
         self.receipts.send(self.agent, key, digest, request, self.session.pid or 0, time.time())
-        self._with_receipt = request, self.engine.begun
+        self._with_receipt, self._printed = (request, self.engine.begun), None
         try:
             await self.syncs.synced()
         except OSError as error:
             raise ReceiptUnavailable(unavailable(error)) from error
 
     def _note_in_receipt(self, delivery: Delivery, result: Result) -> None:
-        """Note a result of a command in its receipt, if it has one, without secrets."""
+        """Note a result of a command in its receipt, if it has one, after what was printed before, without secrets."""
         if self.receipts.runs(delivery.name):
             # At the ends of a piece that is cut off here, a part of a secret may be left. So more is cut off later.
-            masked, mask = self.secrets.mask_result(bounded(result, 2 * OUTPUT)), self.secrets.mask
-            self.receipts.note(
-                delivery.name,
-                masked.__replace__(command="", reason=mask(result.reason), cwd=mask(result.cwd)),
-            )
+            so_far = bounded(joined(self._printed, result) if self._printed else result, 2 * OUTPUT)
+            self._printed = so_far if so_far.still_running else None
+            masked, mask = self.secrets.mask_result(so_far), self.secrets.mask
+            kept = masked.__replace__(command="", reason=mask(result.reason), cwd=mask(result.cwd))
+            self.receipts.note(delivery.name, kept)
 
     def with_news(self, result: Result) -> Result:
         """The result of a command. Its reason says, once, what the agent does not know yet of what was before."""
@@ -644,7 +645,7 @@ class SharedSession:
         if (unfinished := self._unfinished) is None or not delivery.runs_on:
             return
         so_far = together(unfinished.before, result)
-        self._note_in_receipt(delivery, so_far)
+        self._note_in_receipt(delivery, result)
         if result.runs_on:
             self._unfinished = unfinished._replace(before=without_output(so_far))
         else:
