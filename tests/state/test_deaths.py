@@ -20,21 +20,23 @@ from shellsession import Session
 
 pytestmark = pytest.mark.usefixtures("each_bash")
 
-ROUNDS: Final = 1000 if SOAK else 200
-SEEDS: Final = range(10 if SOAK else 1)
+ROUNDS: Final = 1000 if SOAK else 50
+SEEDS: Final = range(10 if SOAK else 4)
 
 State = Mapping[str, object]
 TEXTS: Final = ["", "a b", "*", "$(touch executed)", "'\"\\", "\n x\n", "é\t~", "`touch executed`", "x" * 500]
+TRAPS: Final = ("EXIT", "SIGUSR1", "DEBUG", "ERR", "RETURN")
 FIRST: Final[State] = {
     **{"x": 0, "text": "none", "exported": "none", "items": (), "keys": "", "function": None, "alias": "none"},
-    **{"directories": ("d0",), "options": frozenset(), "trap": "", "umask": "0022", "arguments": (), "fixed": "none"},
+    **{"directories": ("d0",), "options": frozenset(), "umask": "0022", "arguments": (), "fixed": "none"},
+    **dict.fromkeys(TRAPS, ""),
 }
 # It prints what of the state the commands change.
 ASK: Final = r"""
 printf '<%s>' "$X" "${T-none}" "${E-none}${E+${E@a}}" "${#L[@]}" "${L[@]}" "${M[a b]-}" "${BASH_ALIASES[a]-none}" \
   "${DIRSTACK[@]##*/}" "$#" "$@" "${R-none}"
 for one in noclobber noglob nounset pipefail; do [[ -o $one ]] && printf '<%s>' $one; done
-printf '<%s>' "${BASH_ALIASES[@]}"; declare -f f; trap -p USR1; umask
+printf '<%s>' "${BASH_ALIASES[@]}"; declare -f f; trap -p EXIT USR1 DEBUG ERR RETURN; umask
 """
 OPTIONS: Final = ("noclobber", "noglob", "nounset", "pipefail")
 
@@ -52,8 +54,8 @@ def expected(state: State) -> str:
     assert isinstance(on, frozenset)
     words += [*sorted(on), "" if state["alias"] == "none" else state["alias"]]
     function = "" if state["function"] is None else f"f () \n{{ \n    echo {state['function']}\n}}\n"
-    trap = f"trap -- '{state['trap']}' SIGUSR1\n" if state["trap"] else ""
-    return "".join(f"<{word}>" for word in words) + function + trap + f"{state['umask']}\n"
+    traps = "".join(f"trap -- '{state[name]}' {name}\n" for name in TRAPS if state[name])
+    return "".join(f"<{word}>" for word in words) + function + traps + f"{state['umask']}\n"
 
 
 def changed(state: State, choose: random.Random) -> tuple[str, State]:
@@ -64,7 +66,7 @@ def changed(state: State, choose: random.Random) -> tuple[str, State]:
     assert isinstance(items, tuple)
     assert isinstance(directories, tuple)
     assert isinstance(on, frozenset)
-    option = choose.choice(OPTIONS)
+    option, trap = choose.choice(OPTIONS), choose.choice(TRAPS)
     place = f"d{choose.randrange(3)}"
     below = directories[1:] if len(directories) > 1 else directories
     either: list[tuple[str, dict[str, object]]] = [
@@ -85,8 +87,8 @@ def changed(state: State, choose: random.Random) -> tuple[str, State]:
         ("popd >&- 2>&-", {"directories": below}),
         (f"set -o {option}", {"options": on | {option}}),
         (f"set +o {option}", {"options": on - {option}}),
-        (f"trap ': {number}' USR1", {"trap": f": {number}"}),
-        ("trap - USR1", {"trap": ""}),
+        (f"trap ': {number}' {trap}", {trap: f": {number}"}),
+        (f"trap - {trap}", {trap: ""}),
         (f"umask 0{number % 8}{number % 7}2", {"umask": f"0{number % 8}{number % 7}2"}),
         (f"set -- {word} {number}", {"arguments": (text, number)}),
         ("readonly R=fixed 2>&-", {"fixed": "fixed"}),
