@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing, nullcontext
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -392,7 +393,7 @@ def test_state_of_a_shell_comes_back_after_the_end_of_its_daemon(
             assert "f" in result.stdout.split()[4]
             assert "[]" in result.stdout
             assert result.stdout.endswith("alias ll='ls -l'\n")
-            assert "ended with its daemon; it starts in /usr" in result.reason
+            assert "ended with its daemon, and its background jobs with it; it starts in /usr" in result.reason
             assert result.recovered.startswith("a fresh bash continues in /usr with the state as it was")
             assert "; not kept, as it may be secret: variable API_TOKEN" in result.recovered
             assert session.run("exit 3").recovered.endswith("from before the last command")
@@ -546,8 +547,9 @@ def test_connected_tool_goes_on_where_the_last_state_came_back(
 
     async def meet() -> None:
         with running(tmp_path, "--idle-ttl", "2" if ending == "an idle time" else "99") as daemon:
-            session = await aconnect("a", daemon.socket, False, recover=True)
-            toolbox = Toolbox(session)
+            reconnect = partial(aconnect, "a", daemon.socket, False, recover=True)
+            session = await reconnect()
+            toolbox = Toolbox(session, connect=reconnect)
             await toolbox.call("bash", {"command": "cd /usr; A=1"})
             wait_until(lambda: is_current(daemon, "a"), "the state")
             if ending == "the daemon":
@@ -584,8 +586,8 @@ def test_connect_without_create_says_that_the_state_can_come_back(
         with pytest.raises(StateLost) as told:
             connect("a", daemon.socket, False, create=False)
         assert str(told.value) == (
-            "this is a new session: the last one ended with its daemon; recover=True brings its variables and functions"
-            " back"
+            "this is a new session: the last one ended with its daemon, and its background jobs with it; recover=True"
+            " brings its variables and functions back"
         )
         with connect("a", daemon.socket, False, recover=True) as session:
             assert session.run("echo $A").stdout == "1\n"

@@ -76,6 +76,7 @@ _ENDED_MAX: Final = 10_000
 # In the reason of the first result of an agent whose last session ended with an earlier daemon.
 _ENDED_WITH_DAEMON: Final = "this is a new session: the last one ended with its daemon"
 _STATE_IS_OLDER: Final = ", and the state that was kept is older than its last command"
+_JOBS_ENDED: Final = ", and its background jobs with it"
 _NOT_BROUGHT_BACK: Final = ", and the state that was kept could not be brought back"
 # A new watcher gets this many bytes of the earlier output.
 _TAIL: Final = 2000
@@ -306,6 +307,8 @@ def _loss(record: StoredAgent, is_kept: bool) -> str:
     lost = WAS_IDLE if record.expired else _ENDED_WITH_DAEMON
     if not (is_kept and record.is_current):
         lost += _STATE_IS_OLDER if is_kept else STATE_IS_LOST
+    elif not record.expired:  # a session with jobs is not idle
+        lost += _JOBS_ENDED
     if record.running:
         lost += f"; {record.running[:_SHOWN]!r} was running then: check what it has done"
     return lost
@@ -604,7 +607,7 @@ class SharedSession:
 
     def forget_record(self) -> None:
         """Forget the agent's directory and state: somebody has asked for a fresh shell. Its rules stay."""
-        self.lost, self.stored = "", None
+        self.lost, self.stored, self.is_continued = "", None, False
         self._store.forget(self.agent)
         if self.rules:
             self._store.put(self.agent, StoredAgent(rules=self.rules))
