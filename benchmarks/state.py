@@ -1,17 +1,19 @@
-"""What a snapshot and a restore cost, as ratios to the open of a session: `python -m benchmarks.state [ROUNDS]`.
+"""What a snapshot and a restore cost, as ratios: `python -m benchmarks.state [ROUNDS] [--bash PATH]`.
 
-Processor time of this thread and of bash, in turns, as medians. Each row ends with the bar that it has to pass.
+Processor time of this thread and of bash, in turns, as medians; ratios with their quartiles. Each row ends with the bar
+that it has to pass.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import Final
 
 from shellsession import Session, Snapshot
@@ -71,10 +73,10 @@ def _again(session: Session, command: str) -> None:
         session.run(command)
 
 
-def _round(text: str, snapshot: Snapshot | None, directory: str) -> Iterator[tuple[str, float]]:
-    with Session(cwd="/") as plain:
+def _round(text: str, snapshot: Snapshot | None, directory: str, bash: str) -> Iterator[tuple[str, float]]:
+    with Session(cwd="/", bash=bash) as plain:
         yield "open", _cost(plain, plain.open)
-    with Session(cwd="/") as session:
+    with Session(cwd="/", bash=bash) as session:
         session.run(text)
         yield "snapshot", _cost(session, session.snapshot)
         listing = _LISTING % f"{directory}/listing"
@@ -87,43 +89,50 @@ def _round(text: str, snapshot: Snapshot | None, directory: str) -> Iterator[tup
         begun = time.thread_time()
         with session.fork() as child:
             yield "fork", time.thread_time() - begun + _bash_seconds(child.pid)
-    with Session(cwd="/") as usual, Session(cwd="/", recover=True) as recovering:
+    with Session(cwd="/", bash=bash) as usual, Session(cwd="/", bash=bash, recover=True) as recovering:
         for session, name in ((usual, ", again and again"), (recovering, ", with recover=True")):
             session.run(text)
             for command in ("true", "/bin/true"):
                 session.run(command)
                 yield command + name, _cost(session, partial(_again, session, command))
-    with Session(cwd="/", snapshot=snapshot) as session:
+    with Session(cwd="/", bash=bash, snapshot=snapshot) as session:
         yield "open with a snapshot", _cost(session, session.open)
         assert session.restored.complete, session.restored
 
 
-def measure(rounds: int) -> dict[str, dict[str, float]]:
-    """Return the medians of each state, in seconds."""
+def measure(rounds: int, bash: str) -> dict[str, dict[str, list[float]]]:
+    """Return the seconds of each round, for each state and each thing that is measured."""
     found: dict[str, dict[str, list[float]]] = {state: {} for state in _STATES}
     with tempfile.TemporaryDirectory() as directory:
         snapshots = dict[str, Snapshot]()
         for state, text in _STATES.items():
-            with Session(cwd="/") as session:
+            with Session(cwd="/", bash=bash) as session:
                 session.run(text)
                 snapshots[state] = session.snapshot()
         for _ in range(rounds):
             for state, text in _STATES.items():
-                for name, seconds in _round(text, snapshots[state], directory):
+                for name, seconds in _round(text, snapshots[state], directory, bash):
                     found[state].setdefault(name, []).append(seconds)
-    medians = {state: {name: median(all_) for name, all_ in one.items()} for state, one in found.items()}
-    for one in medians.values():
-        one["restore"] = one["open with a snapshot"] - one["open"]
-    return medians
+    for one in found.values():
+        one["restore"] = [both - only for both, only in zip(one["open with a snapshot"], one["open"], strict=True)]
+    return found
 
 
 def main() -> int:
-    medians = measure(int(sys.argv[1]) if len(sys.argv) > 1 else 50)
-    print("| what | state | ms | ratio to | ratio | bar |\n|---|---|---|---|---|---|")
-    for state, one in medians.items():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rounds", nargs="?", type=int, default=50)
+    parser.add_argument("--bash", default="bash")
+    args = parser.parse_args()
+    with Session(bash=args.bash) as session:
+        print(f"bash {session.run('echo $BASH_VERSION').stdout.strip()}, {args.rounds} rounds\n")
+    found = measure(args.rounds, args.bash)
+    print("| what | state | ms | ratio to | ratio | quartiles | bar |\n|---|---|---|---|---|---|---|")
+    for state, one in found.items():
         for what, unit, bars in _BARS:
             bar = f"{bars[state]:g}" if state in bars else ""
-            print(f"| {what} | {state} | {one[what] * 1e3:.2f} | {unit} | {one[what] / one[unit]:.2f} | {bar} |")
+            low, middle, high = quantiles([mine / its for mine, its in zip(one[what], one[unit], strict=True)])
+            ratio = f"{middle:.2f} | {low:.2f}-{high:.2f}"
+            print(f"| {what} | {state} | {median(one[what]) * 1e3:.2f} | {unit} | {ratio} | {bar} |")
     return 0
 
 
