@@ -205,11 +205,15 @@ def test_shell_that_cannot_list_its_state_says_so(setup: str) -> None:
         assert sh.run("echo $X").stdout == "kept\n"
 
 
-def test_locale_with_backslashes_in_characters_is_refused() -> None:
-    with Session() as sh:
-        sh.run("LC_ALL=ja_JP.SJIS 2>/dev/null")
-        with pytest.raises(SnapshotUnavailable, match=r"ja_JP\.SJIS"):
+@pytest.mark.parametrize("name", ["ja_JP.SJIS", "zh_TW", "zh_HK@x", "zh_CN.gbk"])
+def test_locale_with_backslashes_in_characters_is_refused(name: str, tmp_path: Path) -> None:
+    with Session(cwd=tmp_path) as sh:
+        sh.run(f"LC_ALL={name} 2>/dev/null")
+        with pytest.raises(SnapshotUnavailable, match=name):
             sh.snapshot()
+        with pytest.raises(SnapshotUnavailable, match=name):
+            sh.run("touch never", changes=True)
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_failed_startup_still_fails() -> None:

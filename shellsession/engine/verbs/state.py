@@ -56,7 +56,9 @@ _LIMITS: Final = {
 # Descriptors that a command may have named: see ``wire.named_descriptors``.
 _NAMED: Final = range(10, 20)
 # In these character sets the second byte of a character can be a backslash or a quote.
-_UNREADABLE: Final = re.compile(r"sjis|shift_?jis|gbk|gb18030|big5|uhc|johab|cp9(?:32|36|49|50)", re.IGNORECASE)
+_UNREADABLE: Final = re.compile(
+    r"sjis|shift_?jis|gbk|gb18030|big5|uhc|johab|cp9(?:32|36|49|50)|\Azh_(?:TW|HK)(?!\.)", re.IGNORECASE
+)
 _FACTS: Final = ("prompt_speaks", "trapping", "debugging", "guard")
 
 
@@ -90,7 +92,9 @@ def listing(core: Core, anew: bool = True) -> Steps[Listing]:
     try:
         data, dump, mark = yield from _listed(core, shell, last)
     except SnapshotDamaged as error:
-        raise SnapshotUnavailable(f"{error}; nothing was changed") from error
+        raise SnapshotUnavailable(
+            f"{error}; nothing was changed: if the locale is one of Shift-JIS, GBK or Big5, use UTF-8"
+        ) from error
     _check_locale(dump.variables)
     return core.keep_listing(Listing(data, dump, shell.check_cwd(mark.cwd), core.umask(), core.begun))
 
