@@ -68,6 +68,7 @@ from ..signatures import AnyJob, explained, kept_streams
 from ..text import LISTED, MAX_CHARS, clean, edited, ending, left_running, report, shared
 from .binding import AwaitedSession, Reopen, awaited_session
 from .search import search
+from .time_limit import TimeLimit
 
 if TYPE_CHECKING:
     from ..engine.verbs.call import Call
@@ -406,7 +407,7 @@ class Toolbox:
         self._max_chars = max_chars
         self._limits = limits_for(max_chars)
         self._handed_back: Call | str | None = None  # the command handed back here: time limits end no other
-        self._deadline: float | None = None  # when the time limit of that command ends it
+        self._limit = TimeLimit()  # of that command
         check_policy(policy)
         self._on_output, self._policy = on_output, policy
         self._connect = connect or reopen
@@ -415,9 +416,6 @@ class Toolbox:
         self._watched = set[str]()  # ids of the jobs whose end the model was not told
         self._known = set[str]()  # and of all that were left
         self._line: TaskLine | None = None  # of the calls in the current loop: models make several at once
-        self._alarm: asyncio.TimerHandle | None = None  # goes off at the deadline while no call waits
-        # Ends the handed-back command at the deadline; the next call takes its result.
-        self._time_out_task: asyncio.Task[Result | None] | None = None
 
     @classmethod
     def definition(cls, verb: str) -> dict[str, Any]:
@@ -528,8 +526,7 @@ class Toolbox:
     async def interrupt(self) -> str:
         """End the running command; the shell, its directory and its variables are kept."""
         self._own_line()
-        self._cancel_alarm()
-        self._deadline = None
+        self._limit.lift()
         try:
             return await self._described([await self._timed_out_or(self._interrupt)])
         except ShellSessionError as error:
@@ -659,8 +656,8 @@ class Toolbox:
     def _forget_command(self) -> None:
         self._watched.clear()
         self._known.clear()
-        self._cancel_alarm()
-        self._deadline = self._time_out_task = self._handed_back = None
+        self._limit.forget()
+        self._handed_back = None
 
     async def _reconnect_if_closed(self) -> bool:
         """If the session was closed or has expired, connect to a new one and return True."""
@@ -696,7 +693,7 @@ class Toolbox:
             if await self._reconnect_if_closed() and self._relied_on:  # the command may be one for its directory
                 self._relied_on = False
                 raise SessionClosed(f"nothing was run, as this session was closed or has expired: {_FRESH}")
-            await self._end_if_overdue()
+            await self._limit.enforce(self._end)
         except BaseException:
             line.leave(place)
             raise
@@ -715,7 +712,9 @@ class Toolbox:
             UNLESS_LOST.set(before[1])
             line.leave(place)
             if self._line is line and not line.loop.is_closed():
-                self._set_alarm(line.loop)  # also after an error of this call: an earlier command may still run
+                self._limit.set_alarm(
+                    line.loop, self._end
+                )  # also after an error of this call: an earlier command may still run
 
     def _reword(self, error: ShellSessionError) -> None:
         """Raise the library's error in words for the model, which knows only this toolbox's verbs, without secrets."""
@@ -732,14 +731,12 @@ class Toolbox:
             raise type(error)(text) from None
 
     def _own_line(self) -> TaskLine:
-        """The line of calls in this loop. A time limit that a closed loop should have enforced becomes due now."""
+        """The line of calls in this loop."""
         loop = asyncio.get_running_loop()
         if self._line is None or self._line.loop is not loop:
             self._line = TaskLine(loop)
-            self._cancel_alarm()
-        task = self._time_out_task
-        if task is not None and (task.cancelled() or not (task.done() or task.get_loop() is loop)):
-            self._time_out_task, self._deadline = None, time.monotonic()
+            self._limit.stop_alarm()
+        self._limit.enter(loop)
         return self._line
 
     async def _run_first(self, run: Callable[..., Awaitable[Result]], until: float, seconds: float) -> Result:
@@ -748,7 +745,8 @@ class Toolbox:
             result = await run()
         else:
             result = await in_turn(self._session, run, until - self._first_wait, self._tick)
-        self._deadline, self._relied_on, self._told_loss = time.monotonic() - result.duration + seconds, True, False
+        self._limit.begin(time.monotonic() - result.duration + seconds)
+        self._relied_on, self._told_loss = True, False
         return result
 
     async def _follow(
@@ -758,11 +756,11 @@ class Toolbox:
 
         ``pattern``: the option of ``wait`` for what it may print.
         """
-        self._cancel_alarm()
+        self._limit.stop_alarm()
         begun, results = time.monotonic(), list[Result]()
         try:
             self._add_result(results, await first)
-            deadline, self._time_out_task = self._deadline, None
+            deadline = self._limit.deadline
             while _goes_on(results[-1]) and (now := time.monotonic()) < until:
                 if deadline is not None and now >= deadline:
                     self._add_result(results, await self._time_out())
@@ -771,11 +769,11 @@ class Toolbox:
                     await report(now - begun, _last_line(results, self._session.secrets))
                 self._add_result(results, await self._session.wait(self._next_wait(until), **pattern))
             if not results[-1].runs_on:
-                self._deadline = None
+                self._limit.lift()
             return await self._described(results)
         except asyncio.CancelledError:  # when a client gives up, its command must not run on
             if results or not begins:  # otherwise an earlier command is handed back, which this call must not end
-                self._deadline = None
+                self._limit.lift()
                 # If the verb has ended the command already, do not: the next command reports what became of the shell.
                 if self._session.handed_back == self._handed_back:
                     await to_its_end(self._end())
@@ -790,36 +788,11 @@ class Toolbox:
 
         The verb is not called in the first case, as it might act on another command.
         """
-        ended = None if self._time_out_task is None else await asyncio.shield(self._time_out_task)
-        self._time_out_task = None
+        ended = await self._limit.ended()
         return await verb() if ended is None else ended
 
     def _next_wait(self, until: float) -> float:
-        moment = until if self._deadline is None else min(until, self._deadline)
-        return max(min(self._tick, moment - time.monotonic()), 0.001)
-
-    async def _end_if_overdue(self) -> None:
-        """End the handed-back command now if its time limit has passed while no loop ran."""
-        if self._deadline is not None and time.monotonic() >= self._deadline:
-            self._cancel_alarm()
-            self._start_time_out()
-        if self._time_out_task is not None:
-            await asyncio.shield(self._time_out_task)
-
-    def _set_alarm(self, loop: asyncio.AbstractEventLoop) -> None:
-        """End the handed-back command at its time limit, even if no call comes before."""
-        self._cancel_alarm()
-        if self._deadline is not None:
-            self._alarm = loop.call_later(max(self._deadline - time.monotonic(), 0), self._start_time_out)
-
-    def _cancel_alarm(self) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
-
-    def _start_time_out(self) -> None:
-        self._deadline = None
-        self._time_out_task = asyncio.get_running_loop().create_task(self._end())
+        return max(min(self._tick, self._limit.left(until)), 0.001)
 
     async def _end(self) -> Result | None:
         try:

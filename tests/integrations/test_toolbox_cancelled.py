@@ -32,7 +32,7 @@ async def wait_and_leave(tools: Toolbox, raw: Raw, later: bool, beside: int = 0)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
-    assert tools._alarm is None
+    assert tools._limit._alarm is None
 
 
 @AT_ONCE_OR_LATER

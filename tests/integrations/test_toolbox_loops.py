@@ -91,7 +91,7 @@ def test_a_command_whose_time_limit_passed_between_two_loops_is_ended_by_the_fir
     hasty: Toolbox, verb: Callable[[Toolbox], Awaitable[str]], said: str
 ) -> None:
     seconds = handed_back(hasty)
-    hasty._deadline = time.monotonic()  # as time passes
+    hasty._limit.deadline = time.monotonic()  # as time passes
     assert ask(lambda: verb(hasty)).startswith(said)
     assert with_argument(seconds) == []
     with pytest.raises(NotRunning):
@@ -103,9 +103,9 @@ def test_a_command_whose_time_limit_passed_between_two_loops_is_ended_by_the_fir
 def test_a_command_that_one_loop_timed_out_is_reported_in_the_next(hasty: Toolbox, verb: str) -> None:
     async def until_ended() -> str:
         said = await hasty.bash("echo begun; sleep 1000")
-        hasty._start_time_out()  # as its alarm does
-        assert hasty._time_out_task is not None
-        await hasty._time_out_task
+        hasty._limit.go_off(hasty._end)  # as its alarm does
+        assert hasty._limit._ending is not None
+        await hasty._limit._ending
         return said
 
     assert "still running" in ask(until_ended)
@@ -121,13 +121,13 @@ def test_a_time_out_that_a_closed_loop_began_is_finished_in_the_next(hasty: Tool
     loop = asyncio.new_event_loop()
 
     async def ctrl_c() -> None:
-        hasty._start_time_out()  # as its alarm does
+        hasty._limit.go_off(hasty._end)  # as its alarm does
 
     loop.run_until_complete(ctrl_c())
     if how == "cancelled":  # as asyncio.run does at its end
-        assert hasty._time_out_task is not None
-        hasty._time_out_task.cancel()
-        loop.run_until_complete(asyncio.wait([hasty._time_out_task]))
+        assert hasty._limit._ending is not None
+        hasty._limit._ending.cancel()
+        loop.run_until_complete(asyncio.wait([hasty._limit._ending]))
     loop.close()
     assert ask(lambda: hasty.bash("echo $X")) == "kept"
     assert with_argument(seconds) == []
@@ -139,11 +139,11 @@ def test_the_alarm_of_a_loop_that_stands_still_is_its_successors(hasty: Toolbox)
     loop = asyncio.new_event_loop()
     try:
         assert "still running" in loop.run_until_complete(hasty.bash("sleep 1000"))
-        before = hasty._alarm
+        before = hasty._limit._alarm
         assert before is not None
         assert "still running" in ask(hasty.wait)
         assert before.cancelled()
-        assert hasty._alarm is not None
+        assert hasty._limit._alarm is not None
     finally:
         loop.close()
 

@@ -106,9 +106,9 @@ def test_the_alarm_of_a_command_that_has_ended_ends_no_other_clients(
             await until(lambda: session.state == "idle")
             others.ask()
             await others.begun()
-            tools._start_time_out()  # as its alarm does
-            assert tools._time_out_task is not None
-            await tools._time_out_task
+            tools._limit.go_off(tools._end)  # as its alarm does
+            assert tools._limit._ending is not None
+            await tools._limit._ending
             assert await getattr(tools, verb)() == "built"
             assert await others.is_whole()
 
