@@ -83,7 +83,8 @@ _OWN_LINE: Final = re.compile(rf"declare -\S+ (?:{'|'.join(sorted(OWN - {'SHELLO
 _PART: Final = re.compile(rf"({_QUOTED})|[^\"'\\$]++|\$", re.DOTALL)
 _ALIAS: Final = re.compile(rf"alias (?:-- )?([^\n=]++)=({_VALUE}|(?:{_WORD}))\n", re.DOTALL)
 _TRAP: Final = re.compile(rf"trap -- ((?:{_WORD})) (?:SIG)?([^\n]++)\n", re.DOTALL)
-_WORDS: Final = re.compile(rf" *+({_WORD})(\n)?", re.DOTALL)
+# Before 5.1, bash does not quote an empty name: the line ends in a blank.
+_WORDS: Final = re.compile(rf" *+({_WORD})( ?\n)?", re.DOTALL)
 _HEAD: Final = " () \n"  # after the name of a function
 _IN_DOUBLE: Final = re.compile(r'\\([$`"\\])')
 _IN_ANSI: Final = re.compile(rb"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{1,2})|c(.)|(.))", re.DOTALL)
@@ -222,6 +223,7 @@ def _completions(text: str) -> Iterator[tuple[str, ...]]:
     for word, end in _all(_WORDS, text):
         words.append(unquoted(word))
         if end:
+            words += [""] * (end != "\n")
             yield tuple(words[1:])
             words = []
 

@@ -92,7 +92,8 @@ _HOSTILE: Final = {
     "two heredocs of a command": "f() { cat <<A <<'B'\n$a\nA\nb \\\nB\n}\ng() { :; }",
     "disabled builtins": "enable -n echo test kill",
     "completions": (
-        f"complete -W 'a b {_CODE}' foo; complete -F _x -o nospace bar; complete -C \"x 'y'\" baz; complete -D -F _d"
+        f"complete -W 'a b {_CODE}' foo; complete -F _x -o nospace bar; complete -C \"x 'y'\" baz; complete -D -F _d;"
+        " complete -F _m ''"
     ),
     "directories": 'mkdir -p "d \\$(x)\'"; cd /usr; pushd /tmp >/dev/null; pushd /var >/dev/null; cd - >/dev/null',
     "a directory with a newline": "mkdir $'n\\nl'; cd $'n\\nl'",
