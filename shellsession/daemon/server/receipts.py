@@ -146,6 +146,12 @@ class Receipts:
         with suppress(OSError):  # its outcome is unknown then
             self._put(name, receipt, bounded(result, OUTPUT))
 
+    def so_far(self, agent: str, key: str) -> Result | None:
+        """The last result that is noted of the command with that key; None if there is none."""
+        with suppress(OSError):
+            return None if (found := self._shelf.receipt(agent, key)) is None else _result(found)
+        return None
+
     def drop(self, request: str) -> None:
         """Note that the command was certainly not run."""
         if (name := self._forget_request(request)) is not None:

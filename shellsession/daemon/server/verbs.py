@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -152,14 +152,21 @@ async def _from_receipt(shared: SharedSession, incoming: Incoming) -> Answer | N
     while isinstance(known := _claim(shared, incoming), str):
         incoming.listener.proceed()
         if (answer := await _join(shared, incoming, known, until)) is not None:
-            answer.header["result"]["replayed"] = True
-            return answer
-    if known is None:
-        return None
-    header, parts = from_result(
-        known.__replace__(command=command_text(incoming.part), replayed=True, output_kept=False)
-    )
-    return Answer({"result": header}, parts)
+            key = incoming.request.idempotency_key
+            # The client that got the first part may be gone. One that gets output as it comes is given the rest alone.
+            so_far = None if incoming.request.live else shared.receipts.so_far(shared.agent, key)
+            if so_far is None:
+                answer.header["result"]["replayed"] = True
+                return answer
+            return _replayed(incoming, so_far, answer.header)
+    return None if known is None else _replayed(incoming, known, {})
+
+
+def _replayed(incoming: Incoming, result: Result, header: Mapping[str, Any]) -> Answer:
+    """The answer with a result that is noted in the receipt."""
+    command = command_text(incoming.part)
+    fields, parts = from_result(result.__replace__(command=command, replayed=True, output_kept=False))
+    return Answer({**header, "result": fields}, parts)
 
 
 def _claim(shared: SharedSession, incoming: Incoming) -> Result | str | None:
