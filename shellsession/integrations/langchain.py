@@ -1,12 +1,13 @@
 """LangChain 1.x: a session's verbs, or any tool of a contract, as tools for ``create_agent(model, tools=...)``.
 
-An error reaches the model as a tool message with status "error", and the agent goes on.
+An error reaches the model as a tool message with status "error", and the agent goes on. The key of a call is made from
+the thread, the task of the graph, the model's message, and the id of the call.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, Final, Unpack
+from typing import Annotated, Any, Final, Unpack
 
 from ..agents import Agents, AsyncAgents
 from ..contracts import langchain
@@ -17,16 +18,20 @@ from ..extras import missing
 from ..paging import check_chars
 from ..text import MAX_CHARS
 from .binding import run_to_end
+from .call_key import call_key
 from .capped import capped
 from .threads import call_in_thread
 from .toolbox import Toolbox, ToolOptions
 
 try:
-    from langchain_core.tools import StructuredTool, ToolException
+    from langchain_core.messages import AIMessage
+    from langchain_core.tools import InjectedToolArg, StructuredTool, ToolException
 except ImportError as error:
     raise missing("langchain", error) from error
 
 _OWNER: Final = "langchain"
+# The type of a parameter named ``runtime``: LangGraph's ``ToolNode`` fills it in, and no model or trace sees it.
+_Runtime = Annotated[Any, InjectedToolArg]
 
 
 def tools(where: Any, agent: object = None, **options: Unpack[ToolOptions]) -> list[StructuredTool]:
@@ -40,21 +45,39 @@ def tools(where: Any, agent: object = None, **options: Unpack[ToolOptions]) -> l
 
 
 def _verb_tool(toolbox: Toolbox, verb: str) -> StructuredTool:
-    async def acall(arguments: object) -> str:
+    async def acall(arguments: object, runtime: _Runtime = None) -> str:
         try:
-            return await toolbox.call(verb, arguments)
+            return await toolbox.call(verb, arguments, _key(runtime))
         except ShellSessionError as error:
             raise ToolException(str(error)) from error
 
+    def call(arguments: object, runtime: _Runtime = None) -> str:
+        return run_to_end(acall(arguments, runtime))
+
     definition = Toolbox.definition(verb)
-    return _WholeInputTool(
+    return _VerbTool(
         name=verb,
         description=definition["description"],
         args_schema=definition["input_schema"],
-        func=lambda arguments: run_to_end(acall(arguments)),
+        func=call,
         coroutine=acall,
         handle_tool_error=True,
     )
+
+
+def _key(runtime: Any) -> str | None:
+    """The key of a call, from the ``ToolRuntime`` that a graph's ``ToolNode`` passes; None outside a thread.
+
+    ``checkpoint_ns`` ends in the id of the task. A resumed thread repeats its task with the same id. Time travel makes
+    another checkpoint, and so another task: its command is to run again.
+    """
+    if runtime is None:
+        return None
+    place, state = runtime.config.get("configurable", {}), runtime.state
+    messages = state.get("messages", ()) if isinstance(state, dict) else getattr(state, "messages", state)
+    message = next((one for one in reversed(messages) if isinstance(one, AIMessage)), None)
+    parts = (place.get("thread_id"), place.get("checkpoint_ns"), message and message.id, runtime.tool_call_id)
+    return call_key("langgraph", *parts)
 
 
 def bash_tool(
@@ -82,6 +105,15 @@ class _WholeInputTool(StructuredTool):
 
     def _to_args_and_kwargs(self, tool_input: Any, tool_call_id: str | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (tool_input,), {}
+
+
+class _VerbTool(_WholeInputTool):
+    """A tool of a toolbox, which takes the runtime out of the arguments to which ``ToolNode`` has added it."""
+
+    def _to_args_and_kwargs(self, tool_input: Any, tool_call_id: str | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if not hasattr(runtime := dict(tool_input).get("runtime"), "tool_call_id"):  # one that a model has made up
+            return (tool_input,), {}
+        return ({name: value for name, value in tool_input.items() if name != "runtime"},), {"runtime": runtime}
 
 
 def structured_tool(bound: Tool[Any] | AsyncTool[Any], max_chars: int = MAX_CHARS) -> StructuredTool:

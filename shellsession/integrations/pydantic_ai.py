@@ -1,6 +1,7 @@
 """pydantic-ai: a session's verbs as a toolset (extra ``pydantic-ai``).
 
-An error of the toolbox or of the session reaches the model as a failed tool call with that message alone.
+An error of the toolbox or of the session reaches the model as a failed tool call with that message alone. The key of a
+call is made from the conversation, the run, the model's response (or the step of the run), and the id of the call.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from typing import Any, Unpack
 
 from ..errors import ShellSessionError
 from ..extras import missing
+from .call_key import call_key
 from .toolbox import Toolbox, ToolOptions
 
 try:
-    from pydantic_ai import FunctionToolset
-    from pydantic_ai.exceptions import ToolFailed
+    from pydantic_ai import FunctionToolset, RunContext
+    from pydantic_ai.exceptions import ToolFailed, UserError
+    from pydantic_ai.messages import ModelResponse
 except ImportError as error:
     raise missing("pydantic-ai", error) from error
 
@@ -30,7 +33,7 @@ def toolset(where: Any, agent: object = None, **options: Unpack[ToolOptions]) ->
     made: FunctionToolset[Any] = FunctionToolset()
     for name in Toolbox.VERBS:
         made.add_function(
-            _verb_function(toolbox, name), False, name=name, sequential=True, prepare=_prepare(Toolbox.definition(name))
+            _verb_function(toolbox, name), True, name=name, sequential=True, prepare=_prepare(Toolbox.definition(name))
         )
     return made
 
@@ -41,13 +44,25 @@ def _verb_function(toolbox: Toolbox, name: str) -> Callable[..., Awaitable[str]]
     With any other exception, pydantic-ai gives up on a model that is wrong twice.
     """
 
-    async def call(**arguments: Any) -> str:
+    async def call(context: RunContext[Any], /, **arguments: Any) -> str:
         try:
-            return await toolbox.call(name, arguments)
+            return await toolbox.call(name, arguments, _key(context))
         except ShellSessionError as error:
             raise ToolFailed(str(error)) from error
 
     return call
+
+
+def _key(context: RunContext[Any]) -> str | None:
+    """The key of a call. The messages say which response made it, also when a later run goes on from stored ones."""
+    turn: str | None
+    try:
+        response = next((one for one in reversed(context.messages) if isinstance(one, ModelResponse)), None)
+    except UserError:  # a durable engine has left them out: its runs keep their id and repeat their steps
+        run, turn = context.run_id, str(context.run_step)
+    else:
+        run, turn = response and response.run_id, response and response.timestamp.isoformat()
+    return call_key("pydantic-ai", context.conversation_id, run, turn, context.tool_call_id)
 
 
 def _prepare(verb: dict[str, Any]) -> Callable[..., Any]:

@@ -1,7 +1,8 @@
 """Strands Agents: a session's verbs (``tools``), or the tool of document 001 (``bash``), for ``Agent(tools=...)``.
 
 With ``bash``, each agent has one session, made at its first command. Only a weak reference to the agent is kept: when
-the agent is collected, its session is closed.
+the agent is collected, its session is closed. The key of a call of ``tools`` is made from the agent's id, the
+``tracking_id`` of the message, and the id of the call.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from ..contracts import strands
 from ..contracts.contract import definition
 from ..extras import missing
 from ..text import MAX_CHARS
+from .call_key import call_key
 from .capped import capped
 from .threads import call_in_thread, unless
 from .toolbox import Toolbox, ToolOptions
@@ -38,9 +40,17 @@ def tools(where: Any, agent: object = None, **options: Unpack[ToolOptions]) -> l
 def _verb_tool(toolbox: Toolbox, verb: str) -> Any:
     async def call(tool_context: ToolContext) -> str:
         """Run the call. The toolbox validates the arguments, not the SDK."""
-        return await unless(tool_context.cancel_signal.is_set, toolbox.call(verb, tool_context.tool_use["input"]))
+        work = toolbox.call(verb, tool_context.tool_use["input"], _key(tool_context))
+        return await unless(tool_context.cancel_signal.is_set, work)
 
     return _decorated(call, Toolbox.definition(verb))
+
+
+def _key(context: ToolContext) -> str | None:
+    """The key of a call. A message keeps its ``tracking_id``, a UUID, in every session manager and snapshot."""
+    message = next((one for one in reversed(context.agent.messages) if one["role"] == "assistant"), None)
+    tracking_id = message and message.get("tracking_id")
+    return call_key("strands", context.agent.agent_id, tracking_id, context.tool_use["toolUseId"])
 
 
 def _decorated(call: Any, definition: dict[str, Any]) -> Any:

@@ -57,6 +57,7 @@ from ..models import (
     Request,
     Result,
     Stream,
+    check_flag,
     check_seconds,
     omitted_lines,
     streams_of,
@@ -369,6 +370,7 @@ class ToolOptions(TypedDict, total=False):
     tick: float
     on_output: OnOutput | None
     policy: Policy | None
+    receipts: bool
 
 
 class Toolbox:
@@ -388,6 +390,7 @@ class Toolbox:
         tick: float = 5.0,
         on_output: OnOutput | None = None,
         policy: Policy | None = None,
+        receipts: bool = True,
         connect: Reopen | None = None,
     ) -> None:
         """``where``: a session of any kind; or ``Agents`` or ``AsyncAgents``, with the name of the ``agent``.
@@ -396,6 +399,7 @@ class Toolbox:
         ``timeout``: seconds that a command may run if the model names no limit. ``max_chars``: the longest text that
         the model gets. ``tick``: seconds between two progress reports. ``on_output``: called with output while a call
         waits, as that of ``run``. ``policy``: which commands these tools may run, besides the session's own policy.
+        ``receipts``: in a session of a daemon, a command whose call has a key runs once, even if its call is repeated.
         ``connect``: makes a new session when this one was closed or has expired; the call that meets the closed
         session fails, and says that its state is lost. Raises InvalidRequest.
         """
@@ -409,6 +413,8 @@ class Toolbox:
         self._handed_back: Call | str | None = None  # the command handed back here: time limits end no other
         self._limit = TimeLimit()  # of that command
         check_policy(policy)
+        check_flag("receipts", receipts)
+        self._receipts = receipts
         self._on_output, self._policy = on_output, policy
         self._connect = connect or reopen
         self._relied_on = False  # the model has run a command in this session
@@ -445,11 +451,15 @@ class Toolbox:
         except BadCall as error:
             raise InvalidRequest(_for_model(str(error))) from None
 
-    async def call(self, verb: str, call: object) -> str:
-        """Call a verb with the arguments that a model sent. Raises ShellSessionError."""
+    async def call(self, verb: str, call: object, key: str | None = None) -> str:
+        """Call a verb with the arguments that a model sent. Raises ShellSessionError.
+
+        ``key``: the idempotency key of the call, as ``call_key`` makes it. Only ``bash`` uses it, see ``receipts``.
+        """
         arguments = self.checked(verb, call)
-        workdir = arguments.pop("workdir", None)
-        text: str = await (self.bash_in(workdir, **arguments) if workdir else getattr(self, verb)(**arguments))
+        if verb == "bash":
+            return await self.bash_in(arguments.pop("workdir", None), **arguments, key=key)
+        text: str = await getattr(self, verb)(**arguments)
         return text
 
     async def bash(self, command: Command, timeout: Timeout = None, interactive: Interactive = False) -> str:
@@ -462,9 +472,14 @@ class Toolbox:
         return await self.bash_in(None, command, timeout, interactive)
 
     async def bash_in(
-        self, workdir: str | None, command: str, timeout: float | None = None, interactive: bool = False
+        self,
+        workdir: str | None,
+        command: str,
+        timeout: float | None = None,
+        interactive: bool = False,
+        key: str | None = None,
     ) -> str:
-        """As ``bash``, with a directory for this command only; None is that of the session."""
+        """As ``bash``, with a directory for this command only; None is that of the session. ``key``: see ``call``."""
         if timeout is not None:
             _check("timeout", timeout, f"; by default it is {self._timeout:g}")
             _refuse_milliseconds(timeout)
@@ -478,6 +493,8 @@ class Toolbox:
                 options["cwd"] = workdir
             if self._on_output is not None:
                 options["on_output"] = self._on_output
+            if key is not None and self._receipts and isinstance(self._session, AsyncRemoteSession):
+                options["idempotency_key"] = key
             run = partial(self._session.run, command, timeout=first_wait, on_timeout="yield", **options)
             first = self._run_first(run, until, seconds)
             if command.endswith(_TO_BACKGROUND):

@@ -43,6 +43,5 @@ def test_the_page_lists_every_example_with_its_needs() -> None:
 
 
 def _needs(example: Example) -> str:
-    if example.extra:
-        return f"extra `{example.extra}`"
-    return f"program `{example.program}`" if example.program else ""
+    kinds = ("extra", "package", "program")
+    return ", ".join(f"{kind} `{needed}`" for kind in kinds if (needed := getattr(example, kind)))

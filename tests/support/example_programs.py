@@ -19,10 +19,11 @@ _TIME_LIMIT: Final = 50
 
 
 class Example(NamedTuple):
-    """``extra`` and ``program`` are what it needs; "" for nothing."""
+    """``extra``, ``package`` and ``program`` are what it needs; "" for nothing."""
 
     path: Path
     extra: str
+    package: str
     program: str
     command: str
     has_model: bool
@@ -63,12 +64,13 @@ def _read(path: Path) -> Example:
         found = re.search(rf"^(?:# )?{name}:\s+(.+)$", text, re.MULTILINE)
         return found[1] if found else ""
 
-    kind, _, name = field("Needs").removeprefix("the ").partition(" ")
+    needs = dict(re.findall(r"the (extra|package|program) (\S+)", field("Needs")))
     command, _, option = field("Run").partition(" [")
     return Example(
         path=path,
-        extra=name if kind == "extra" else "",
-        program=name if kind == "program" else "",
+        extra=needs.get("extra", ""),
+        package=needs.get("package", ""),
+        program=needs.get("program", ""),
         command=command,
         has_model=option.startswith("--model "),
         prints=field("Prints"),
