@@ -29,6 +29,23 @@ _LISTS: Final = (
     rb"printf END",
 )
 _LISTING: Final = _COUNTED + b"".join(b"\\builtin " + words + _SECTION for words in _LISTS)
+# A bash that ends is listed by a subshell, which writes at most this many KiB.
+_ROOM: Final = 1 << 17
+_BEFORE_LISTING: Final = (
+    rb"""\builtin printf '%s ' "${FUNCNAME[@]-}" || ((1)); \builtin printf '\0%s\0' "${DIRSTACK-}" || ((1)); """
+    rb"\builtin umask" + _SECTION
+)
+# Bash lists a local variable in the place of the global one. `declare -gt` marks the global one (for bash, the mark
+# means nothing). In a function, `unset` removes what its callers see, and brings to light what that has hidden.
+_LAYERS: Final = (
+    rb"""\builtin mapfile -t __names <<<"$(\builtin compgen -v)" || ((1)); """
+    rb"""\builtin declare -gt -- "${__names[@]}" || ((1)); \builtin declare -p"""
+    + _SECTION
+    + rb"""__peel() { \builtin unset -v -- "$@"; \builtin declare -p; \builtin printf '\0'; }; """
+    + rb"""__peel "${__names[@]}" || ((1)); """ * 6
+)
+# What FUNCNAME has where no function runs.
+_NO_FUNCTION: Final = frozenset({"source", "main"})
 
 
 class AmbiguousFunctions(Exception):
@@ -57,14 +74,29 @@ def traps_line(path: bytes) -> bytes:
     return b"\\builtin trap -p >|" + quote_path(path) + b" 2>/dev/null || ((1))"
 
 
+def exit_trap(path: bytes) -> bytes:
+    """Return the text of an EXIT trap that makes bash list its state to the file. ``$?`` is the same after it.
+
+    The subshell bounds the file, and leaves everything as it is for a trap of the user, whose text may follow. As it is
+    in a group, no `set -x` shows it.
+    """
+    return (
+        b'{ ( \\builtin set -- "$?" "$@"; \\builtin ulimit -f %d; \\builtin eval -- %b >|%b; \\builtin exit "$1" )'
+        b" && :; } 2>/dev/null\n" % (_ROOM, _in_quotes(_BEFORE_LISTING + _LISTING + _LAYERS), quote_path(path))
+    )
+
+
 def quote_path(path: bytes) -> bytes:
     """Return the quoted path."""
     return quote(path.decode("utf-8", "surrogateescape"))
 
 
 def _into(path: bytes, text: bytes) -> bytes:
-    quoted = b"'" + text.replace(b"'", rb"'\''") + b"'"
-    return b"\\builtin eval -- " + quoted + b" >|" + quote_path(path) + b" 2>/dev/null || ((1))"
+    return b"\\builtin eval -- " + _in_quotes(text) + b" >|" + quote_path(path) + b" 2>/dev/null || ((1))"
+
+
+def _in_quotes(text: bytes) -> bytes:
+    return b"'" + text.replace(b"'", rb"'\''") + b"'"
 
 
 # The four ways in which bash quotes a part of a word: "..", $'..', '..' and a backslash. The rest is bare.
@@ -120,6 +152,37 @@ def parse(data: bytes, functions: bytes | None = None) -> Snapshot:
         options=_options(variables.get("SHELLOPTS")),
         shopts=frozenset(line.split()[0] for line in _lines(shopts)),
     )
+
+
+def parse_end(data: bytes, before: Snapshot) -> Snapshot:
+    """Return what a bash has listed by ``exit_trap``, with its directory and its umask. Raises SnapshotDamaged.
+
+    ``before``: an earlier snapshot. It stands in for what cannot be seen where bash has ended in a function: the
+    arguments of the shell, and a variable that a local one hides for good.
+    """
+    running, *values = data.split(b"\0", 3)
+    try:
+        cwd, umask, rest = values
+        listing, end, layers = rest.partition(b"\0END\0")
+        ended = parse(listing + end)
+        ended = ended.__replace__(
+            cwd=cwd.decode("utf-8", "surrogateescape"), umask=int(umask, 8), arguments=ended.arguments[1:]
+        )
+    except (AmbiguousFunctions, ValueError) as error:
+        raise SnapshotDamaged("bash has listed its state in another form than expected") from error
+    if _NO_FUNCTION.issuperset(running.decode("utf-8", "surrogateescape").split()):
+        return ended
+    seen = [dict(_variables(layer)) for layer in layers.decode("utf-8", "surrogateescape").split("\0")[:-1]]
+    found = {name: one for name in ended.variables if (one := _outermost(name, seen, before)) is not None}
+    return ended.__replace__(variables=MappingProxyType(found), arguments=before.arguments)
+
+
+def _outermost(name: str, layers: list[dict[str, Variable]], before: Snapshot) -> Variable | None:
+    """Return the global variable of that name: the one with the mark, in the first layer that shows it."""
+    for layer in layers:
+        if (one := layer.get(name)) is not None and "t" in one.attributes and one.value is not None:
+            return one._replace(attributes=one.attributes.replace("t", ""))
+    return before.variables.get(name)  # if there was none, the mark has made one that has no value
 
 
 def is_same(one: bytes, other: bytes) -> bool:

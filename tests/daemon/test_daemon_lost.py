@@ -396,7 +396,7 @@ def test_state_of_a_shell_comes_back_after_the_end_of_its_daemon(
             assert "ended with its daemon, and its background jobs with it; it starts in /usr" in result.reason
             assert result.recovered.startswith("a fresh bash continues in /usr with the state as it was")
             assert "; not kept, as it may be secret: variable API_TOKEN" in result.recovered
-            assert session.run("exit 3").recovered.endswith("from before the last command")
+            assert session.run("exit 3").recovered.endswith("from after the last command")
             session.restart()
         end(daemon, signal.SIGTERM)
     with running(tmp_path) as daemon, connect("a", daemon.socket, False, recover=True) as session:

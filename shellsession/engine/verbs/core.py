@@ -313,6 +313,9 @@ class Core:
         if self.last is not None:
             self.last.delivery.abandon()
 
+    def note_end(self, shell: Shell, call: Call) -> None:
+        """A shell has ended under a command, or before it. Its files are still there."""
+
     def pop_loss(self) -> Result | None:
         """Return the ending that cost the last shell, if nobody has it yet, and forget it."""
         lost, self.lost = self.lost, None

@@ -34,6 +34,7 @@ class Known(NamedTuple):
     * ``trapping``: a command has named traps, and later ones may run them. ``debugging``: it may have set a DEBUG trap.
     * ``named``: descriptors that an ``exec`` has named; a function may use them later.
     * ``scope``: the line that restores what was before the command (see the module ``scope``); b"" between two.
+    * ``at_exit``: the words that take our EXIT trap off (see the module ``recovery``); b"" if it is not set.
     * ``had_children``: bash had children when the last command ended; an idle bash gets no new ones. ``left``: what
       commands had left running by then (see ``Family.present``).
     """
@@ -48,6 +49,7 @@ class Known(NamedTuple):
     debugging: bool = False
     named: frozenset[int] = frozenset()
     scope: bytes = b""
+    at_exit: bytes = b""
     had_children: bool = False
     left: Mapping[int, int] = MappingProxyType({})
 

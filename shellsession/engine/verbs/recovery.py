@@ -3,6 +3,9 @@
 Each snapshot is taken while bash is idle: after a command, and before the next one. Nothing is added to a command.
 After the death of a bash the next one starts with the last snapshot, in the call that reports the death.
 
+A bash that ends by itself lists its state in an EXIT trap of ours, and the next one starts with that. The trap is set
+with a snapshot, before that of the user. It is taken off before a text that may look at it, until the next snapshot.
+
 Law: no command is run again.
 """
 
@@ -11,6 +14,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Final
 
@@ -21,9 +25,12 @@ from ...signatures import Seconds
 from ...state.snapshot import Snapshot
 from ...state.values import Difference, Restored
 from ...text import ago
+from ..bash.shell import Shell
 from ..io.threads import Steps
+from ..wire import runs_unseen
 from .call import Call
 from .engine import Engine, RestartPending
+from .state import at_end, remove_exit_trap, set_exit_trap
 
 # The next snapshot is taken this many seconds after the last one, or after this pause between two commands.
 _EVERY: Final = 1.0
@@ -51,6 +58,7 @@ class Recovering(Engine):
         self._kept_after = 0  # how many commands had begun by then
         self._kept_at = 0.0
         self._took = 0.0  # how many seconds the last snapshot took
+        self._ended: Snapshot | None = None  # the state of a bash at its end, until the next one has it
         self._fault = ""  # why the last snapshot could not be taken
         self._news = ""  # what was brought back, until a result has told it
 
@@ -61,20 +69,25 @@ class Recovering(Engine):
         self.refuse_closed()
         if self.shell is not None:
             return
-        if snapshot is not None or self.kept is None:
-            yield from super().open(snapshot)
-            self.kept = snapshot or self.options.snapshot
-            return
-        kept = self.kept
-        try:
-            yield from super().open(_harmless(kept))
-        except (SnapshotUnavailable, SnapshotDamaged) as error:
-            self.kept = None
-            yield from super().open()
-            self._news = f"a fresh bash continues in {self.cwd()}, and the state of the last one is lost: {error}"
+        ended, kept = (self._ended, self.kept) if snapshot is None else (None, None)
+        fault = ""
+        for state in filter(None, (ended, kept)):
+            try:
+                yield from super().open(_harmless(state))
+            except (SnapshotUnavailable, SnapshotDamaged) as error:  # what has ended the last one may be in its state
+                fault = f"a fresh bash continues, and the state of the last one is lost: {error}"
+            else:
+                self.kept = state
+                if state is ended:
+                    self._kept_after, self._fault = self.begun, ""
+                self._news = self._told(state, self.restored.not_restored)
+                break
         else:
-            self._news = self._told(kept, self.restored.not_restored)
-        self._kept_after = self.begun
+            yield from super().open(snapshot)
+            self.kept, self._news = snapshot or self.options.snapshot, fault
+        self._ended, self._kept_after = None, self.begun
+        if self.kept is not None or not self.options.startup:  # else the next snapshot shows what they have set
+            yield from self._set_exit_trap()
 
     def _told(self, kept: Snapshot, missing: tuple[Difference, ...]) -> str:
         """Return the words for the state that was brought back, and for what is missing."""
@@ -98,7 +111,7 @@ class Recovering(Engine):
 
     def _continued(self, result: Result) -> Steps[Result]:
         """Return the result, with what is to be told. If the shell has died, first start the next one."""
-        if not result.state_kept and self.shell is None and self.kept is not None and not self.closed:
+        if not result.state_kept and self.shell is None and (self._ended or self.kept) and not self.closed:
             last, unread_input = self.last, self.unread_input
             try:
                 yield from self.open()
@@ -117,6 +130,7 @@ class Recovering(Engine):
     def run(self, request: Request) -> Steps[Result]:
         if self._is_due(0.0 if _MAY_END.search(request.command) else _PAUSE):
             yield from self.keep()
+        yield from self._hide_exit_trap(request)
         result = yield from super().run(request)
         if not result.ran:  # it has changed nothing: the last snapshot is of the state after it, too
             self._kept_after += 1
@@ -126,6 +140,7 @@ class Recovering(Engine):
 
     def follow(self, request: Request) -> Steps[Call]:
         yield from self.keep(0.0 if _MAY_END.search(request.command) else _PAUSE)
+        yield from self._hide_exit_trap(request)
         return (yield from super().follow(request))
 
     def wait(self, until: float | None, idle: Seconds = ..., pattern: re.Pattern[str] | None = None) -> Steps[Result]:
@@ -135,7 +150,7 @@ class Recovering(Engine):
         return (yield from self._continued((yield from super().interrupt(meant))))
 
     def restart(self, snapshot: Snapshot | None = None) -> Steps[Restored]:
-        kept, self.kept = self.kept, None
+        kept, self.kept, self._ended = self.kept, None, None
         try:
             return (yield from super().restart(snapshot))
         except BaseException:
@@ -180,8 +195,30 @@ class Recovering(Engine):
             pass
         else:
             self.kept, self._kept_after, self._fault = snapshot, commands, ""
+            yield from self._set_exit_trap()
         self._kept_at = time.monotonic()
         self._took = self._kept_at - begun
+
+    # -- the end of a bash
+
+    def _set_exit_trap(self) -> Steps[None]:
+        if not self.known.at_exit:
+            with suppress(ShellUnavailable, SnapshotUnavailable):  # the next command reports it
+                yield from set_exit_trap(self, self.kept or Snapshot())
+
+    def _hide_exit_trap(self, request: Request) -> Steps[None]:
+        """Take our EXIT trap off if the text may look at it."""
+        text = request.command
+        if b"trap" in text or runs_unseen(text):
+            if self.shell is None:
+                yield from self._ready()
+            if self.known.at_exit and self._is_idle():
+                with suppress(ShellUnavailable, SnapshotUnavailable):
+                    yield from remove_exit_trap(self)
+
+    def note_end(self, shell: Shell, call: Call) -> None:
+        if self.known.at_exit and not (call.request.cwd or call.request.env):  # those are not part of the state
+            self._ended = at_end(self, shell, call, self.kept or Snapshot())
 
 
 def _some(things: list[str]) -> str:

@@ -61,6 +61,7 @@ def shell_died(core: Core, call: Call, reason: str = "") -> Steps[Result]:
     reason = reason or call.reason or (_UNKNOWN if shell.dead and status is None else "")
     call.note_killed(shell.killed)
     yield from _kill_strays(shell, call)
+    core.note_end(shell, call)
     collect.drain(shell, call)
     # A bash that lost its descriptors ends with 1. With another status the text ended it, and the mark is not bash's.
     mark = _final_mark(call) if status == 1 else None
@@ -190,7 +191,7 @@ def shut_down(core: Core, why: str) -> Steps[None]:
         return
     if core.attended is None and not shell.dead:
         yield from _kill_below(shell)
-        said = yield from collect.ask(shell, b"\\builtin trap -p EXIT >&2", _LAST_TRAP)
+        said = yield from collect.ask(shell, core.known.at_exit + b"\\builtin trap -p EXIT >&2", _LAST_TRAP)
         if said is not None and b"trap -- " in said:
             shell.control.send(b"\n\\builtin exit\n")
             until = time.monotonic() + _LAST_TRAP

@@ -8,6 +8,7 @@ Law: nothing here goes through ``run``, so none of our words counts as the user'
 
 from __future__ import annotations
 
+import os
 import re
 import resource
 import time
@@ -21,10 +22,12 @@ from ...options import Options
 from ...state.comparison import Listing
 from ...state.dump import (
     AmbiguousFunctions,
+    exit_trap,
     functions_line,
     is_same,
     listing_line,
     parse,
+    parse_end,
     parse_traps,
     quote_path,
     traps_line,
@@ -34,7 +37,8 @@ from ...state.values import OF_CD, OWN, Difference, Omission, Restored, Variable
 from ...state.writing import Script, assumed, differences, quote, script
 from ..bash.shell import Shell
 from ..io.threads import Steps, T, apart
-from ..wire import Mark
+from ..wire import ERREXIT_TRAP, Mark
+from .call import Call
 from .collect import asked
 from .core import Core
 from .known import ALWAYS, ONCE
@@ -44,6 +48,11 @@ _PATIENCE: Final = 60.0
 _DUMP: Final = "state"
 _FUNCTIONS: Final = "functions"
 _ATTEMPTS: Final = 2
+_END: Final = "end"
+# The longest EXIT trap of a user that is typed again.
+_LONGEST_TRAP: Final = 400
+# They would run in our EXIT trap, or see it.
+_BESIDE: Final = frozenset({"DEBUG", "RETURN"})
 # A larger listing is parsed in another thread.
 _LARGE: Final = 1 << 18
 # The kernel ends a bash that writes a larger file than its limit: do not try below this size.
@@ -96,6 +105,7 @@ def listing(core: Core, anew: bool = True) -> Steps[Listing]:
             f"{error}; nothing was changed: if the locale is one of Shift-JIS, GBK or Big5, use UTF-8"
         ) from error
     _check_locale(dump.variables)
+    dump = _without_ours(core, shell, dump)
     return core.keep_listing(Listing(data, dump, shell.check_cwd(mark.cwd), core.umask(), core.begun))
 
 
@@ -313,3 +323,62 @@ def seek(secrets: Sequence[str]) -> Callable[[str], bool] | None:
 
     found = Secrets({}, named=values)
     return lambda text: found.mask(text) != text
+
+
+# -- the state of a bash at its end
+
+
+def set_exit_trap(core: Core, snapshot: Snapshot) -> Steps[None]:
+    """Let bash list its state at its end, before an EXIT trap of the user. ``snapshot``: the state of bash now.
+
+    ``Known.at_exit`` becomes the words that undo it. Nobody may see it, so it is not set in a shell whose functions
+    use traps. In a sandbox, the file would be gone with the bash.
+    """
+    shell, user = core.live(), snapshot.traps.get("EXIT", "")
+    if shell.launch.is_sandboxed or len(user) > _LONGEST_TRAP or not _BESIDE.isdisjoint(snapshot.traps):
+        return
+    texts = (*(one.text for one in snapshot.functions.values()), *snapshot.aliases.values(), *snapshot.traps.values())
+    if "functrace" in snapshot.options or any("trap" in text for text in texts):
+        return
+    core.learn(at_exit=b"! \\builtin trap " + (b"-- %b EXIT; " % quote(user) if user else b"- EXIT; "))
+    line = b"\\builtin trap -- %b EXIT" % quote(_ours(shell) + user)
+    try:
+        yield from _ask(shell, b'\\builtin eval -- "$(<%b)"' % _file(shell, line))
+    finally:
+        shell.files.clear()
+
+
+def remove_exit_trap(core: Core) -> Steps[None]:
+    """Put the EXIT trap of the user back."""
+    yield from _ask(core.live(), core.known.at_exit)
+    core.learn(at_exit=b"")
+
+
+def at_end(core: Core, shell: Shell, call: Call, before: Snapshot) -> Snapshot | None:
+    """Return the state in which a bash has ended by itself; None if it has not listed it. ``before``: see ``dump``."""
+    try:
+        data = shell.read_scratch_file(_END)
+        ended = parse_end(data, before)
+    except (OSError, SnapshotDamaged):
+        return None
+    off = {"errexit"} if call.request.errexit else set[str]()
+    if ended.traps.get("ERR") == ERREXIT_TRAP.decode():  # that of ``scope.guard_errexit``
+        off.add("errtrace")
+    # A text that may set traps has been without ours. In a function, bash does not list each trap.
+    ended = ended.__replace__(traps=before.traps, options=ended.options - (off - before.options))
+    made = _snapshot(core, shell, Listing(data, ended, ended.cwd, ended.umask, core.begun), (), None)
+    return made.__replace__(limits=before.limits)
+
+
+def _ours(shell: Shell) -> str:
+    return os.fsdecode(exit_trap(shell.scratch_path(_END)))
+
+
+def _without_ours(core: Core, shell: Shell, dump: Snapshot) -> Snapshot:
+    """Return what bash has listed, without our EXIT trap."""
+    if not core.known.at_exit or "EXIT" not in dump.traps:
+        return dump
+    traps = dict(dump.traps)
+    if text := traps.pop("EXIT").replace(_ours(shell), ""):
+        traps["EXIT"] = text
+    return dump.__replace__(traps=MappingProxyType(traps))
