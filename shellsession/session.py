@@ -47,10 +47,6 @@ if TYPE_CHECKING:
     from .state.values import Restored
 
 
-def _place_of(request: Request) -> ThreadPlace:
-    return ThreadPlace(request.waits, request.command)
-
-
 def _nothing() -> Steps[bool]:
     yield from ()
     return True
@@ -83,7 +79,8 @@ class Session(Base, ThreadSession[Request]):
         try:
             if entered is None:
                 line.enter(place)
-            mine.wait_in(line, place.within)
+            if not line.has_turn(mine):
+                mine.wait_in(line, place.within)
             mine.begun = True
             return self._do_now(steps, None if entered else place)
         finally:
@@ -123,12 +120,13 @@ class Session(Base, ThreadSession[Request]):
         The policy may ask a person, and keeps no other caller waiting meanwhile. One of them may change the directory.
         """
         if (policy := self.engine.options.policy) is None:
-            return self._start(lambda: verb(request), _place_of(request))
+            return self._start(partial(verb, request), ThreadPlace(request.waits, request.command))
         while True:
             cwd = self.cwd
             permitted = policy.check(request, cwd=cwd)
+            place = ThreadPlace(permitted.waits, permitted.command)
             try:
-                return self._start(partial(self.engine.judged, cwd, verb, permitted), _place_of(permitted))
+                return self._start(partial(self.engine.judged, cwd, verb, permitted), place)
             except Moved:
                 pass
 

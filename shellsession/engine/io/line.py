@@ -9,7 +9,7 @@ Threads need no lock for it: each change is one operation on a list. That keeps 
 from __future__ import annotations
 
 import time
-from _thread import allocate_lock, get_ident
+from _thread import LockType, allocate_lock, get_ident
 from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
@@ -28,6 +28,7 @@ class Place:
 
     def __init__(self, within: float | None = None, command: bytes = b"", is_restart: bool = False) -> None:
         self.within, self.command, self.is_restart = within, command, is_restart
+        self.thread = get_ident()
 
     def wake(self) -> None:
         """Have the caller look whether its turn has come."""
@@ -56,7 +57,7 @@ class Line(Generic[P]):
         places = self.places
         if places[0] is not place:
             return False
-        if place.is_restart or not (restarts := self._restarts_behind()):
+        if place.is_restart or len(places) == 1 or not (restarts := self._restarts_behind()):
             return True
         places.remove(place)  # first: Ctrl-C in between leaves none, while two would block the line for ever
         places.insert(restarts, place)
@@ -91,19 +92,19 @@ class Line(Generic[P]):
 class ThreadPlace(Place):
     """The place of a thread."""
 
-    def __init__(self, within: float | None = None, command: bytes = b"", is_restart: bool = False) -> None:
-        super().__init__(within, command, is_restart)
-        self.thread = get_ident()
-        self._asleep = allocate_lock()  # held until the thread is to wake up
-        self._asleep.acquire()
+    _asleep: LockType | None = None  # held until the thread is to wake up
 
     def wake(self) -> None:
-        with suppress(RuntimeError):  # it is to wake up already
-            self._asleep.release()
+        if self._asleep is not None:
+            with suppress(RuntimeError):  # it is to wake up already
+                self._asleep.release()
 
     def wait_in(self, line: Line[ThreadPlace], within: float | None) -> None:
         """Wait for the turn of this place. Raises SessionBusy if that takes more seconds, and why it was dropped."""
         until = None if within is None else time.monotonic() + within
+        if self._asleep is None:
+            self._asleep = allocate_lock()
+            self._asleep.acquire()
         while not line.has_turn(self):
             left = _LOOK_AGAIN if until is None else min(_LOOK_AGAIN, until - time.monotonic())
             if left <= 0:
