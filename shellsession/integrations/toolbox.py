@@ -299,7 +299,14 @@ _MODEL_WORDING: Final = {
     "bytes: should be a valid list": f"bytes is {_BYTES}",
     "none was handed back running": "none was handed back running; `bash` runs a command",
     "it has ended, and nothing was typed": "it has ended, and nothing was typed; `wait` returns what is left to report",
+    "mend that, or run it without a key": "tell the user to mend that, or to make these tools with receipts=False",
+    "each command needs its own key": "call again",
 }
+# Words with the key of a call, of which a model knows nothing: another call has another one.
+_KEY_WORDING: Final = (
+    (re.compile("run it with another key than '[^']*' if need be"), "call again to run it anew if need be"),
+    (re.compile(" with the key '[^']*'"), ""),
+)
 _CONNECT_AGAIN: Final = "connect again for a new one"
 _FRESH: Final = "its directory, variables and jobs are lost; call again, and a fresh bash is used"
 _NO_OTHER: Final = "its directory, variables and jobs are lost, and no tool can open another one: tell the user"
@@ -338,6 +345,8 @@ def _refuse_milliseconds(seconds: float) -> None:
 def _for_model(message: str) -> str:
     for words, others in _MODEL_WORDING.items():
         message = message.replace(words, others)
+    for pattern, others in _KEY_WORDING:
+        message = pattern.sub(others, message)
     return message
 
 

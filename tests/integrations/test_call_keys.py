@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import homes
 import pytest
 from agents import Agent as OpenAIAgent, Runner
 from agents.testing import ScriptedModel, assistant_message, function_call
+from daemons import running
 from homes import Home
 from langchain.agents import create_agent
 from langgraph.checkpoint.memory import InMemorySaver
@@ -22,11 +24,12 @@ from replayed_agents import AGENTS
 from scripted_langchain import Scripted, runs, says
 from system import PATIENCE, wait_until
 
-from shellsession import KeyConflict, RemoteSession, Session
+from shellsession import KeyConflict, OutcomeUnknown, RemoteSession, Session, connect
+from shellsession.daemon.server.receipts import unavailable
 from shellsession.integrations import anthropic, langchain, openai, pydantic_ai
 from shellsession.integrations.binding import run_to_end
 from shellsession.integrations.call_key import call_key
-from shellsession.integrations.toolbox import Toolbox
+from shellsession.integrations.toolbox import Toolbox, _for_model
 from shellsession.models import KEY_MAX
 
 _PROGRAM: Final = Path(__file__).with_name("replayed_agents.py")
@@ -115,10 +118,24 @@ def test_key_of_a_call_answers_its_repetition(remote: RemoteSession, place: Path
     for _ in range(2):
         assert run_to_end(tools.call("bash", {"command": RUN}, "k1")) == "ran"
     assert count(place) == 1
-    with pytest.raises(KeyConflict):
+    with pytest.raises(KeyConflict, match=r"nothing was run; call again$"):
         run_to_end(tools.call("bash", {"command": "echo other"}, "k1"))
     assert run_to_end(tools.call("bash", {"command": RUN}, "k2")) == "ran"
     assert run_to_end(tools.call("jobs", {}, "k2")) == "[no jobs]"  # runs no command
+
+
+def test_error_about_a_lost_command_says_what_a_model_can_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    call = {"command": f"echo ran >>{tmp_path}/runs; sleep 60"}
+    with running(tmp_path / "daemon") as daemon:
+        tools = Toolbox(connect("lost", daemon.socket, False, cwd=tmp_path), patience=0.2)
+        assert "still running" in run_to_end(tools.call("bash", call, "k1"))
+        daemon.stop(signal.SIGKILL)
+    told = r"^the command was begun .*: it was not run again; .*, and call again to run it anew if need be$"
+    with running(tmp_path / "daemon") as daemon, pytest.raises(OutcomeUnknown, match=told):
+        run_to_end(Toolbox(connect("lost", daemon.socket, False, cwd=tmp_path)).call("bash", call, "k1"))
+    assert count(tmp_path) == 1
+    assert "tell the user" in _for_model(unavailable(OSError("No space left on device")))
 
 
 def test_tools_without_receipts_run_each_call(remote: RemoteSession, place: Path) -> None:
