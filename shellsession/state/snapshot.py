@@ -169,6 +169,13 @@ class Snapshot(Record, unshown=("facts",)):
         gone = {Omission("variable", name) for name in self.inherited}
         return mine.without(named | found | (self.private - gone))
 
+    def moved(self, cwd: str) -> Snapshot:
+        """Return the snapshot with another directory, and with its name in PWD, unless a user has set that."""
+        variables, pwd = self.variables, self.variables.get("PWD")
+        if pwd is not None and pwd.value == self.cwd:
+            variables = MappingProxyType({**variables, "PWD": pwd._replace(value=cwd)})
+        return self.__replace__(cwd=cwd, variables=variables)
+
     def items(self) -> Iterator[tuple[Omission, tuple[str, ...]]]:
         """Yield each thing that has a text of the user's, by kind and name, with its texts."""
         for name, variable in self.variables.items():

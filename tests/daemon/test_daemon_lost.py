@@ -539,6 +539,20 @@ def test_tool_gets_the_notice_where_the_state_cannot_be_brought_back(
         assert not (tmp_path / "never").exists()
 
 
+def test_state_that_comes_back_in_another_directory_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with running(tmp_path) as daemon:
+        with connect("a", daemon.socket, False, recover=True) as session:
+            session.run("cd /usr; A=1")
+        end(daemon, signal.SIGTERM)
+    with running(tmp_path) as daemon, connect("a", daemon.socket, False, recover=True, cwd="/srv") as session:
+        result = session.run("echo $A $PWD; pwd")
+        assert result.stdout == "1 /srv\n/srv\n"
+        assert "not restored" not in result.recovered
+
+
 @pytest.mark.parametrize("ending", ["the daemon", "an idle time", "a kill"])
 def test_connected_tool_goes_on_where_the_last_state_came_back(
     tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch

@@ -223,7 +223,7 @@ class Sessions:
         except ShellSessionError as error:
             LOG.warning("the state of agent %r cannot be brought back: %s", shared.agent, error)
             return ""
-        engine.kept = shared.stored = snapshot.__replace__(cwd=cwd)
+        engine.kept = shared.stored = snapshot.moved(cwd)
         return f"its variables and functions come back as they were {ago(time.time() - snapshot.at)}"
 
     def _set_idle_ttl(self, session: AsyncSession, request: requests.Open) -> None:
