@@ -47,11 +47,6 @@ if TYPE_CHECKING:
     from .state.values import Restored
 
 
-def _nothing() -> Steps[bool]:
-    yield from ()
-    return True
-
-
 class Session(Base, ThreadSession[Request]):
     """One bash that stays open: directory, variables, functions, aliases and options persist from call to call.
 
@@ -69,8 +64,11 @@ class Session(Base, ThreadSession[Request]):
 
     def do(self, steps: Steps[T], place: ThreadPlace | None = None) -> T:
         """Do the steps once no other thread is in a verb. Raises SessionBusy if it waits in vain."""
+        return self._in_turn(place or ThreadPlace(), partial(self._do_now, steps))
+
+    def _in_turn(self, place: ThreadPlace, act: Callable[[ThreadPlace | None], T]) -> T:
+        """Call ``act`` once no other thread is in a verb, with the place that it may leave. Raises SessionBusy."""
         line, places = self.line, self.line.places
-        place = place or ThreadPlace()
         # Its own, or in a signal handler that of the thread, which cannot go on before the handler has returned.
         entered = (place if place in places else self._own_place()) if places else None
         if self.engine.unattended_reader is not None or (entered is not None and entered.begun):
@@ -82,7 +80,7 @@ class Session(Base, ThreadSession[Request]):
             if not line.has_turn(mine):
                 mine.wait_in(line, place.within)
             mine.begun = True
-            return self._do_now(steps, None if entered else place)
+            return act(None if entered else place)
         finally:
             mine.begun = False
             if entered is None and place in places:  # not in a function: Ctrl-C could come at its start
@@ -300,7 +298,15 @@ class Session(Base, ThreadSession[Request]):
 
     def _withdraw(self) -> bool:
         """True if no thread is left in a verb that could notify the waiters (Ctrl-C came at its end); notifies them."""
-        return self._if_free(_nothing()) is not None
+
+        def notify(_: ThreadPlace | None) -> bool:  # the reader of a command that was handed back stays
+            with self._door:
+                self._leave()
+            return True
+
+        with suppress(SessionBusy):
+            return self._in_turn(ThreadPlace(within=0.0), notify)
+        return False
 
     def _expect(self, pattern: Any, timeout: Seconds, exact: bool) -> int:
         engine, until = self._mine(), self._until(timeout)
