@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         ContractError,
         DaemonUnavailable,
         InvalidRequest,
+        InvalidWorkflow,
         KeyConflict,
         LimitReached,
         MissingExtra,
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
     from .sandbox import Sandbox
     from .session import Session
     from .state.snapshot import Snapshot
+    from .workflow.model import Step
+    from .workflow.workflow import Workflow
 
 # All other names are of ``errors``.
 _HOMES = {
@@ -71,6 +74,8 @@ _HOMES = {
     "async_session": ("AsyncSession",),
     "session": ("Session",),
     "state.snapshot": ("Snapshot",),
+    "workflow.model": ("Step",),
+    "workflow.workflow": ("Workflow",),
 }
 
 __all__ = [
@@ -88,6 +93,7 @@ __all__ = [
     "ContractError",
     "DaemonUnavailable",
     "InvalidRequest",
+    "InvalidWorkflow",
     "Job",
     "KeyConflict",
     "LimitReached",
@@ -117,8 +123,10 @@ __all__ = [
     "SnapshotUnavailable",
     "StartupFailed",
     "StateLost",
+    "Step",
     "TooManySessions",
     "VersionMismatch",
+    "Workflow",
     "aconnect",
     "connect",
 ]

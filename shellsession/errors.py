@@ -3,7 +3,8 @@
 ShellSessionError            error
 ├── InvalidRequest           invalid_request     bad arguments; nothing was run (also a ValueError)
 │   ├── AlreadyOpen          already_open        the agent's session is open, with other options
-│   └── KeyConflict          key_conflict        the idempotency key is that of another command; nothing was run
+│   ├── KeyConflict          key_conflict        the idempotency key is that of another command; nothing was run
+│   └── InvalidWorkflow      invalid_workflow    the file of a workflow has mistakes; nothing was run
 ├── SessionBusy              busy                a command still owns this shell
 ├── NotRunning               not_running         send, wait, poll or interrupt with no command running
 ├── SessionClosed            closed              the session was closed
@@ -92,6 +93,12 @@ class KeyConflict(InvalidRequest):
     """The agent has used this idempotency key for another command, ``cwd``, ``env`` or ``stdin``. Nothing was run."""
 
     code = "key_conflict"
+
+
+class InvalidWorkflow(InvalidRequest):
+    """A workflow has mistakes, or lacks what is asked of it; the message has a line for each. Nothing was run."""
+
+    code = "invalid_workflow"
 
 
 class SessionBusy(ShellSessionError):

@@ -20,7 +20,7 @@ _LAW: Final = """
 errors, text < patterns, search, extras < paging, redact < models < files < sandbox, signatures, policy, keys
 < state < observe, options < engine.wire, engine.kernel < engine.io < engine.bash < engine.verbs < inner < base, store
 < session, async_session < agents
-< daemon.protocol < daemon.client, daemon.server < contracts, cluster < integrations < cli < __main__
+< daemon.protocol < daemon.client, daemon.server < contracts, cluster, workflow < integrations < cli < __main__
 """
 _LEVEL: Final = {room.strip(): level for level, row in enumerate(_LAW.split("<")) for room in row.split(",")}
 

@@ -40,6 +40,7 @@ _PUBLIC = [
     "ContractError",
     "DaemonUnavailable",
     "InvalidRequest",
+    "InvalidWorkflow",
     "Job",
     "KeyConflict",
     "LimitReached",
@@ -69,8 +70,10 @@ _PUBLIC = [
     "SnapshotUnavailable",
     "StartupFailed",
     "StateLost",
+    "Step",
     "TooManySessions",
     "VersionMismatch",
+    "Workflow",
     "aconnect",
     "connect",
 ]

@@ -31,6 +31,7 @@ _PURE: Final = (
         "daemon.protocol.messages",
     ),
     *("engine.verbs.delivery", "engine.verbs.known", "daemon.server.ledger", "daemon.server.deliveries"),
+    *("workflow.expression", "workflow.model", "workflow.report", "workflow.transcript"),
     *("contracts.contract", "contracts.one_shot", "contracts.spec", "contracts.langchain", "contracts.phoenix_git"),
 )
 _IO: Final = {"os", "time", "socket", "_socket", "_thread", "select", "selectors", "asyncio", "threading", "subprocess"}
@@ -52,6 +53,7 @@ _RESERVED: Final = {
         "daemon.server",
         "engine.io.loop",
         "integrations",
+        "workflow.drivers",
     },
     # Of the daemon's clients only the transport knows what carries the bytes.
     "socket": {"daemon.server.service", "engine.bash.shell", "engine.bash.spawn", "engine.io.control_socket"},
@@ -72,10 +74,14 @@ _RESERVED: Final = {
         "integrations.anthropic",
         "integrations.mcp",
         "integrations.toolbox",
+        "workflow",
     },
     "sqlite3": {"store"},
     "tree_sitter": {"policy.grammar"},
     "tree_sitter_bash": {"policy.grammar"},
+    "yaml": {"workflow.loading"},
+    "markdown_it": {"workflow.markdown"},
+    "rich": {"cli.workflow"},
 }
 # Who alone may wait: for steps, for a grant, for what jobs say while nobody calls, for somebody's yes or no, for a
 # descriptor that another thread has for a moment, for another client's command, for what is on its way to the daemon,
@@ -97,6 +103,7 @@ _WAITING: Final = {
     "integrations.threads",
     "integrations.toolbox",
     "store",
+    "workflow.drivers",
 }
 
 

@@ -1,0 +1,106 @@
+"""``Workflow``: many steps in one shell, run in a session of any kind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, Self, overload
+
+from ..errors import InvalidRequest
+from ..models import path_text
+from ..signatures import LoopSession, ThreadSession
+from .drivers import adrive, drive
+from .loading import Fault, invalid, loads
+from .model import Definition
+from .report import Report
+from .runner import Asked, OnEvent, Runner
+
+
+class Workflow(Definition):
+    """Steps that run one after the other in one shell, each judged by its status and by what it must print.
+
+    ``Workflow(steps=[Step(run="make"), ...])`` makes one in Python; ``Workflow.load(path)`` reads one from a file. The
+    fields are those of ``Definition``.
+    """
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Self:
+        """Read a workflow from a file in YAML.
+
+        Raises InvalidWorkflow, whose message has a line for each mistake: the file, the line, the field, and what is
+        allowed. Raises OSError, and MissingExtra without the extra ``workflow``.
+        """
+        if not (name := path_text(path)):
+            raise InvalidRequest(f"path must be the path of a file, not {path!r:.100}")
+        data = Path(name).read_bytes()
+        try:
+            text = data.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            line = data.count(b"\n", 0, error.start) + 1
+            raise invalid(name, [Fault(line, f"the file must be UTF-8: {error}")]) from None
+        return cls.loads(text, name)
+
+    @classmethod
+    def loads(cls, text: str, path: str = "<text>") -> Self:
+        """As ``load``, from a text in YAML. ``path``: what messages call it."""
+        return loads(text, path, cls)
+
+    @overload
+    def run(
+        self,
+        session: ThreadSession[Any],
+        *,
+        inputs: Mapping[str, str] | None = None,
+        secrets: Mapping[str, str] | None = None,
+        on_event: OnEvent | None = None,
+        only: Sequence[str] = (),
+        begin: str | None = None,
+        until: str | None = None,
+    ) -> Report: ...
+    @overload
+    def run(
+        self,
+        session: LoopSession[Any],
+        *,
+        inputs: Mapping[str, str] | None = None,
+        secrets: Mapping[str, str] | None = None,
+        on_event: OnEvent | None = None,
+        only: Sequence[str] = (),
+        begin: str | None = None,
+        until: str | None = None,
+    ) -> Awaitable[Report]: ...
+    def run(
+        self,
+        session: Any,
+        *,
+        inputs: Mapping[str, str] | None = None,
+        secrets: Mapping[str, str] | None = None,
+        on_event: OnEvent | None = None,
+        only: Sequence[str] = (),
+        begin: str | None = None,
+        until: str | None = None,
+    ) -> Any:
+        """Run the steps in a session, and return the report; with an asyncio session, an awaitable of it.
+
+        * ``inputs``: values by name. ``secrets``: likewise; the default is the environment of this process.
+        * ``on_event``: called with each event of ``workflow.report`` as it happens; with an asyncio session it may be a
+          coroutine function. An error that it raises ends the workflow.
+        * ``only``: these steps alone. ``begin``, ``until``: the first and the last one. A step is named by its id, its
+          name or its number; those of ``finally`` run also with the latter two.
+
+        A step that fails is no error: ``report.ok`` is False, and ``report.failed`` has the steps. Ctrl-C, or
+        cancelling the task, ends the running step; the steps of ``finally`` run, and then the exception is raised.
+
+        Raises InvalidWorkflow before anything runs.
+        """
+        given = {name: os.environ[name] for name in self.secrets if name in os.environ} if secrets is None else secrets
+        asked = Asked(dict(inputs or {}), dict(given), tuple(only), begin, until)
+        if not isinstance(session, ThreadSession | LoopSession):
+            raise InvalidRequest(f"session must be a session, not {type(session).__name__}")
+        inner: Any = session
+        runner = Runner(self, asked, on_event, inner.secrets)
+        if isinstance(session, LoopSession):
+            return adrive(runner.machine(), session)
+        return drive(runner.machine(), session)
