@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bashes import VERSION
 from system import PATIENCE, unique_seconds, wait_until, with_argument
 
 from shellsession import InvalidRequest, Session
@@ -77,9 +76,7 @@ REASONS = {
     "set -eu": (
         "set -eu; : $unset_name",
         f"{BY_ITSELF.format(1)}; with `set -e`, a syntax error, an unset variable, or another error in bash itself "
-        "does that"
-        if VERSION >= (5, 1)
-        else f"{BY_ITSELF.format(1)}; `set -e` does that when a command fails",
+        "does that",
     ),
     "a signal": ("kill -9 $$", "the session's bash was killed by signal 9 (SIGKILL)"),
     "a signal without a name": ("kill -35 $$", "the session's bash was killed by signal 35"),

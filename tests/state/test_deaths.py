@@ -9,19 +9,23 @@ import shlex
 import signal
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import pytest
+from daemons import running
 from escapes import of_host
 from system import PATIENCE, SOAK, descendants, is_alive, unique_seconds, wait_until, with_argument
 
-from shellsession import Session
+from shellsession import RemoteSession, Session, connect
+from shellsession.daemon.client import admin
 
 pytestmark = pytest.mark.usefixtures("each_bash")
 
 ROUNDS: Final = 1000 if SOAK else 50
 SEEDS: Final = range(10 if SOAK else 4)
+DAEMONS: Final = 100 if SOAK else 2
 
 State = Mapping[str, object]
 TEXTS: Final = ["", "a b", "*", "$(touch executed)", "'\"\\", "\n x\n", "é\t~", "`touch executed`", "x" * 500]
@@ -135,7 +139,9 @@ def missing(recovered: str) -> int:
 class Story:
     """Runs commands in a session, and knows the state before each of them."""
 
-    def __init__(self, session: Session, place: Path, choose: random.Random, version: tuple[int, int]) -> None:
+    def __init__(
+        self, session: Session | RemoteSession, place: Path, choose: random.Random, version: tuple[int, int]
+    ) -> None:
         self.version = version
         self.session, self.place, self.choose = session, place, choose
         self.seconds = unique_seconds()
@@ -211,3 +217,57 @@ def test_after_any_death_the_state_is_that_of_the_promised_moment(
     wait_until(lambda: not with_argument(story.seconds), "the end of the jobs")
     wait_until(lambda: descendants(os.getpid()) <= before, "the end of all processes")
     assert of_host(os.getpid()) == set()
+
+
+def at(state: State, directory: object) -> State:
+    """The state in another directory."""
+    directories = state["directories"]
+    assert isinstance(directories, tuple)
+    return {**state, "directories": (directory, *directories[1:])}
+
+
+def directory_of(state: State) -> object:
+    assert isinstance(state["directories"], tuple)
+    return state["directories"][0]
+
+
+def is_kept(socket: str) -> bool:
+    """Whether the daemon has written a state of each shell."""
+    return all(one["state_age"] is not None for one in admin.agents(socket))
+
+
+def test_after_the_death_of_its_daemon_a_shell_has_a_state_from_shortly_before_in_the_last_directory(
+    tmp_path: Path, each_bash: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    choose, ran, killed = random.Random(1), list[str](), 0.0
+    moments: list[tuple[float, State]] = []  # each state, and when it began
+    for number in range(3):
+        (tmp_path / f"d{number}").mkdir()
+    for _ in range(DAEMONS):
+        with (
+            running(tmp_path, "--patience", "0") as daemon,
+            connect("a", daemon.socket, False, tty=False, timeout=PATIENCE, recover=True) as session,
+        ):
+            story = Story(session, tmp_path, choose, each_bash)
+            story.ran = ran
+            if moments:
+                came, last = session.run(ASK), directory_of(moments[-1][1])
+                found = [number for number, (_, one) in enumerate(moments) if expected(at(one, last)) == came.stdout]
+                assert found, (came, moments[-1])
+                assert came.recovered
+                assert all(killed - begun < PATIENCE for begun, _ in moments[found[-1] + 1 :])
+                story.state = at(moments[found[-1]][1], last)
+            else:
+                story.run(f"cd {shlex.quote(str(tmp_path))}/d0; declare -i X=0; declare -A M; L=(); umask 022", FIRST)
+                wait_until(partial(is_kept, daemon.socket), "the first state in the store")
+            moments = [(time.monotonic(), story.state)]
+            end = moments[0][0] + 3 * choose.random()
+            while time.monotonic() < end:
+                story.change()
+                moments.append((time.monotonic(), story.state))
+                time.sleep(choose.choice([0, 0, 0.2]))
+            killed = time.monotonic()
+            daemon.stop(signal.SIGKILL)
+    assert (tmp_path / "log").read_text().split() == ran
+    assert list(tmp_path.rglob("executed")) == []
