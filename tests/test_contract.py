@@ -21,6 +21,7 @@ from shellsession import (
     CommandFailed,
     CommandTimeout,
     InvalidRequest,
+    KeyConflict,
     Limits,
     NoSuchOutput,
     NotRunning,
@@ -46,6 +47,21 @@ def test_state_and_status_live_from_call_to_call(sh: Session) -> None:
     result = sh.run("echo $?; pwd; f; echo err >&2")
     assert (result.stdout, result.stderr, result.exit_code) == ("3\n/\nf1\n", "err\n", 0)
     assert (result.cwd, result.outcome, result.state_kept) == ("/", "exited", True)
+
+
+def test_idempotency_key_runs_a_command_once_or_is_refused_with_the_reason(sh: Session, tmp_path: Path) -> None:
+    text = f"echo ran >>{tmp_path}/log; echo out; (exit 3)"
+    try:
+        first = sh.run(text, idempotency_key="k")
+    except InvalidRequest as error:  # in this process
+        assert "use connect()" in str(error)
+        assert not (tmp_path / "log").exists()
+        return
+    again = sh.run(text, idempotency_key="k")
+    assert again == first.__replace__(replayed=True, output_kept=False)
+    with pytest.raises(KeyConflict):
+        sh.run("true", idempotency_key="k")
+    assert (tmp_path / "log").read_text() == "ran\n"
 
 
 def test_result_names_its_command(sh: Session) -> None:
