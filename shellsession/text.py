@@ -409,4 +409,5 @@ def ago(seconds: float) -> str:
     for size, name in ((86400, "days"), (3600, "hours"), (60, "minutes")):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {name} ago"
-    return f"{max(0.0, seconds):.0f} seconds ago"  # the clock may have been set back
+    whole = max(0, round(seconds))  # the clock may have been set back
+    return f"{whole} second{'s' * (whole != 1)} ago"

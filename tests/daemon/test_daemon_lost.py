@@ -576,6 +576,8 @@ def test_connected_tool_goes_on_where_the_last_state_came_back(
                 if ending == "a kill":
                     with pytest.raises(SessionClosed, match="variables and jobs are lost"):
                         await toolbox.call("bash", {"command": f"touch {tmp_path}/never"})
+                    assert admin.agents(daemon.socket) == []
+                    assert session.closed
                     assert await toolbox.call("bash", {"command": "echo [$A]"}) == "[]"
                 else:
                     told = await toolbox.call("bash", {"command": "echo $A $PWD"})

@@ -39,7 +39,7 @@ class Visit(RemoteSession):
     def like(cls, other: Remote, agent: str | None = None) -> Self:
         return cls(other.agent if agent is None else agent, transport=other.transport)
 
-    async def _open_session(self, backend: Backend) -> None:
+    async def _open_session(self, backend: Backend, **more: object) -> None:
         """Does nothing: a visit uses only a session that exists."""
 
     @property

@@ -378,12 +378,12 @@ class Remote(AnySession[PreparedRun]):
                     raise
             exchange.close()
 
-    async def _open_session(self, backend: Backend) -> None:
-        """Open the session in the daemon, or use the one that is there."""
+    async def _open_session(self, backend: Backend, **more: object) -> None:
+        """Open the session in the daemon, or use the one that is there. ``more``: of the request."""
         self._incarnation = ""
         if not self.transport.is_local:  # asked each time: the machine may have been replaced
             self.opening = {**await backend.blocking(self.transport.inherited), **self.opening}
-        async with aclosing(self._exchange(self.message("open", **self.opening), backend)) as messages:
+        async with aclosing(self._exchange(self.message("open", **{**self.opening, **more}), backend)) as messages:
             *_, reply = [message async for message in messages]
         self._incarnation = field(reply.header, "id", str).partition(".")[0]
         self._number = field(reply.header, "session", int)
@@ -511,15 +511,15 @@ class Remote(AnySession[PreparedRun]):
         return self._new_result(reply, request.parts[0], on_output)
 
     async def _continue(self) -> bool:
-        """Open a session in place of one that has ended. Returns whether it goes on with the state of that one."""
+        """Open a session in place of one that has ended, if it goes on with its state. Returns whether it does."""
         if not self.opening.get("recover"):
             return False
         was_closed, self._closed = self._closed, False
         try:
-            await self._open_session(self._backend)
+            await self._open_session(self._backend, continued=True)
         except ShellSessionError:
-            self._closed = was_closed
-            return False
+            self._continues = False
+        self._closed = was_closed and not self._continues
         return self._continues
 
     def _stream(self, prepared: PreparedRun) -> Any:

@@ -138,7 +138,8 @@ class Open(OfAgent, RulesFields):
 
     ``env``: the client's own environment, or the one that replaces it (then ``inherited`` is False). ``cwd_named``: the
     caller named ``cwd``; otherwise it is the client's own directory. Without ``create`` only an open session is used;
-    otherwise StateLost or NoSuchAgent is raised.
+    otherwise StateLost or NoSuchAgent is raised. With ``continued`` a new one is opened only if the state after the
+    agent's last command is stored; the reply then says that it ``continues``.
     """
 
     verb: Literal["open"]
@@ -164,6 +165,7 @@ class Open(OfAgent, RulesFields):
     idle_ttl: float | None = None  # if it is sent, for this session from now on
     cwd_named: bool = False
     create: bool = True
+    continued: bool = False
     exact: list[str] = []
 
     def with_defaults(self, defaults: Mapping[str, Any]) -> Open:

@@ -139,7 +139,7 @@ class Sessions:
             )
         named, registry = request.made(), self._agents.registry
         before = self._store.get(request.agent) or StoredAgent()
-        if not request.create:
+        if not request.create or (request.continued and not before.is_current):
             if not before.cwd:
                 raise NoSuchAgent(_no_session(request.agent))
             is_kept = self._store.snapshot(request.agent) is not None
@@ -714,6 +714,8 @@ class SharedSession:
                 return
             # In a thread: a state of 10 MB takes half a second, and other agents would wait.
             data = await asyncio.to_thread(lambda: packed(kept.for_file().to_bytes()))
+            if not data:
+                LOG.warning("the state of agent %r is too large to be stored", self.agent)
             # Not after a restart meanwhile. What was not written is written after the next command.
             if engine.kept is kept and not self.is_forgotten and self._store.put_snapshot(self.agent, data):
                 self.stored = kept
