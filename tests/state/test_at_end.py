@@ -90,6 +90,13 @@ def test_nothing_sees_the_exit_trap(sh: Session, text: str) -> None:
     assert "EXIT" not in sh.snapshot().traps
 
 
+@pytest.mark.parametrize("option", ["-v", "-x"])
+def test_option_that_prints_what_runs_does_not_print_the_exit_trap(sh: Session, option: str) -> None:
+    sh.run(f"set {option}")
+    for text in ("A=1; exit 3", "true"):
+        assert "builtin" not in sh.run(text).stderr
+
+
 def test_shell_whose_functions_use_traps_goes_back_to_before_the_last_command(sh: Session) -> None:
     sh.run("f() { trap -p; }")
     sh.restart(keep_state=True)

@@ -207,9 +207,9 @@ class Recovering(Engine):
                 yield from set_exit_trap(self, self.kept or Snapshot())
 
     def _hide_exit_trap(self, request: Request) -> Steps[None]:
-        """Take our EXIT trap off if the text may look at it."""
+        """Take our EXIT trap off if the text may look at it, or if `set -v` would print it."""
         text = request.command
-        if b"trap" in text or runs_unseen(text):
+        if b"trap" in text or runs_unseen(text) or b"v" in self.known.flags:
             if self.shell is None:
                 yield from self._ready()
             if self.known.at_exit and self._is_idle():

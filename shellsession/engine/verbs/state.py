@@ -338,7 +338,7 @@ def set_exit_trap(core: Core, snapshot: Snapshot) -> Steps[None]:
     if shell.launch.is_sandboxed or len(user) > _LONGEST_TRAP or not _BESIDE.isdisjoint(snapshot.traps):
         return
     texts = (*(one.text for one in snapshot.functions.values()), *snapshot.aliases.values(), *snapshot.traps.values())
-    if "functrace" in snapshot.options or any("trap" in text for text in texts):
+    if not snapshot.options.isdisjoint({"functrace", "verbose"}) or any("trap" in text for text in texts):
         return
     core.learn(at_exit=b"! \\builtin trap " + (b"-- %b EXIT; " % quote(user) if user else b"- EXIT; "))
     line = b"\\builtin trap -- %b EXIT" % quote(_ours(shell) + user)
