@@ -7,10 +7,11 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from system import PYTHON, descendants, wait_until, with_argument
+from system import PATIENCE, PYTHON, descendants, wait_until, with_argument
 
 from shellsession import InvalidRequest, Session, ShellUnavailable
 from shellsession.engine.io.control_socket import ControlSocket
@@ -311,3 +312,27 @@ def test_a_shell_that_cannot_be_taken_over_leaves_nothing(monkeypatch: pytest.Mo
         Session().open()
     assert descendants(os.getpid()) == children
     assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+def test_life_of_a_shell_follows_its_commands(new_session: Make, place: Path) -> None:
+    seen = list[str]()
+    session = new_session(startup=["until [ -e go ]; do sleep 0.01; done", "cd ."])
+
+    def life() -> str:
+        return session.engine.shell.life if session.engine.shell else ""
+
+    with ThreadPoolExecutor(1) as threads:
+        opening = threads.submit(session.open)
+        wait_until(lambda: life() == "starting", "a startup command")
+        assert session.engine.live().busy
+        (place / "go").touch()
+        opening.result(PATIENCE)
+        seen.append(life())
+        running = threads.submit(session.run, "until [ -e on ]; do sleep 0.01; done")
+        wait_until(lambda: life() == "busy", "the command")
+        (place / "on").touch()
+        running.result(PATIENCE)
+    seen.append(life())
+    shell = session.engine.live()
+    session.close()
+    assert (seen, shell.life) == (["ready", "ready"], "closing")

@@ -80,13 +80,17 @@ _KEPT_FROM, _KEPT = 10, 4
 # At most this many scans for processes to kill: one that we may not kill (a setuid program) could start others forever.
 _SCANS = 100
 
-# What the session does with its shell. A command is typed only to a READY one. ABANDONED: its end was interrupted, and
-# the next operation finishes that.
-Phase = Literal["opening", "ready", "closing", "abandoned"]
+# What a shell is doing. A command is typed to a READY one, which makes it BUSY; a startup command to an OPENING one,
+# which makes it STARTING. ABANDONED: its end was interrupted, and the next operation finishes that.
+Life = Literal["opening", "starting", "ready", "busy", "closing", "abandoned"]
 OPENING: Final = "opening"
+STARTING: Final = "starting"
 READY: Final = "ready"
+BUSY: Final = "busy"
 CLOSING: Final = "closing"
 ABANDONED: Final = "abandoned"
+_BEGUN: Final[dict[Life, Life]] = {OPENING: STARTING, READY: BUSY}
+_SETTLED: Final[dict[Life, Life]] = {after: before for before, after in _BEGUN.items()}
 
 
 class Shell:
@@ -115,7 +119,7 @@ class Shell:
         self.prompt = b""  # what bash is known to print on its own stderr before it reads a line: PS1
         self.noise = b""  # what it printed after the last command, which may be its prompt
         self.version = 0  # bash's version, times 100, once it is known
-        self.phase: Phase = OPENING
+        self.life: Life = OPENING
         self.is_parents = False  # is this a forked child of the host? Then bash and all descriptors are the parent's
         self.died_last = False  # everything below bash was killed before bash was, so it has left no orphans
         self.killed: list[int] = []  # by ``end``
@@ -136,7 +140,6 @@ class Shell:
         watched = (self.child_fd,) if self.child_fd >= 0 else ()
         self.streams = Streams(self.files.pipe, size, (self.terminal.fd, own_stdout, *watched))
         self.status: int | None = None  # as from os.waitstatus_to_exitcode: -n for signal n
-        self.busy = b""  # the nonce of the running command
         self._reaped = False
         self.family = Family(self.pid, slot.tag)
         self._orphans = Orphans()
@@ -161,29 +164,34 @@ class Shell:
         self.family = Family(self.pid, self.slot.tag, first)
         self._names = self._own_names()
 
-    # -- its life: opening, then ready and busy in turn, then closing or abandoned
+    # -- its life
+
+    @property
+    def busy(self) -> bool:
+        """Whether a command was typed that has not been settled."""
+        return self.life in _SETTLED
 
     def become_ready(self) -> None:
         """Bash has answered, and the startup commands have run: commands may be typed."""
-        self.phase = READY
+        self.life = READY
 
-    def begin(self, nonce: bytes) -> None:
+    def begin(self) -> None:
         """A command is about to be typed. It runs until ``settle``, whatever happens in between."""
-        self.busy = nonce
+        self.life = _BEGUN.get(self.life, self.life)  # a text may be typed again
 
     def settle(self) -> None:
         """The command has ended, and nothing of it can come any more."""
-        self.busy = b""
+        self.life = _SETTLED.get(self.life, self.life)  # it may be closing
 
     def begin_to_close(self) -> None:
         """The session is being closed: no more commands."""
-        self.phase = CLOSING
+        self.life = CLOSING
 
     def abandon(self) -> None:
         """Kill bash and everything that it started, without waiting. The next operation finishes its end."""
         self.end()
         kill([pid for pid in self.strays() if pid])
-        self.phase = ABANDONED
+        self.life = ABANDONED
 
     def kill_last(self) -> None:
         """Kill bash, after everything below it."""

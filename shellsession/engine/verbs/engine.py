@@ -292,7 +292,7 @@ class Engine(Core):
 
     def _is_idle(self) -> bool:
         shell = self.live()
-        return not (shell.busy or self.known.scope or shell.phase != READY or shell.dead)
+        return shell.life == READY and not (self.known.scope or shell.dead)
 
     def follow(self, request: Request) -> Steps[Call]:
         """Start a command whose caller takes the output piece by piece, with ``next_pieces``."""
@@ -356,7 +356,7 @@ class Engine(Core):
             shell_end.abandon(self)
         elif self.known.scope:  # an exception came while the scope of a command was entered
             yield from scope.leave(self, shell)
-        is_gone = shell.phase != READY or not shell.prepare(self.terminal_job is None)
+        is_gone = shell.life != READY or not shell.prepare(self.terminal_job is None)
         if self.kill_reason:  # checked after the shell: another thread sets the reason first, then kills it
             shell_end.abandon(self)
             self._yield_to_restart()
@@ -537,7 +537,7 @@ class Engine(Core):
         shell, pid = self.shell, job.pids[-1]
         if shell is None or job.family is not shell.family or self.state != "idle":
             return None
-        if shell.busy or shell.phase != READY:
+        if shell.life != READY:
             return None
         for _ in range(shell_end.ROUNDS):
             if not job.is_there(pid):

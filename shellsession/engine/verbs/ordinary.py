@@ -91,8 +91,7 @@ class Ordinary:
             or core.shell is not shell
             or core.kill_reason
             or core.interrupt_requested
-            or shell.busy
-            or shell.phase != READY
+            or shell.life != READY
             or len(text) > _LONGEST
             or UNUSUAL.search(text)
             or not shell.prepare(True)
@@ -114,7 +113,7 @@ class Ordinary:
             shell.control.receive()  # the prompt for this line
         self._line, self._said = line, None
         call = core.begin(Call(request, line.typed, nonce=nonce, prompt=self._prompt))
-        shell.begin(nonce)  # before: Ctrl-C may arrive as soon as the lines are sent
+        shell.begin()  # before: Ctrl-C may arrive as soon as the lines are sent
         shell.control.send(lines)
         return call
 

@@ -18,7 +18,7 @@ from ...models import Result
 from ...observe import WARNING, logger
 from ...sandbox import size_text
 from ...text import signal_name
-from ..bash.shell import ABANDONED, READY, Shell
+from ..bash.shell import ABANDONED, BUSY, READY, Shell
 from ..io.threads import Steps, T, Wait, shielded
 from ..kernel import proc
 from ..kernel.signals import kill, signals_deferred
@@ -210,7 +210,7 @@ def _is_ended_elsewhere(core: Core, shell: Shell) -> Steps[bool]:
     """
     if core.attended is not None:
         core.kill_running("the program ended meanwhile")
-    elif shell.phase in (READY, ABANDONED):
+    elif shell.life in (READY, BUSY, ABANDONED):
         return False
     for _ in range(ROUNDS):
         if core.shell is not shell:

@@ -98,7 +98,7 @@ def _settle_terminal(core: Core, shell: Shell, request: Request) -> None:
 
 
 def _send(shell: Shell, typed: Typed) -> None:
-    shell.begin(typed.nonce)  # before: Ctrl-C may arrive as soon as the lines are sent
+    shell.begin()  # before: Ctrl-C may arrive as soon as the lines are sent
     shell.control.send(typed.lines)
 
 
