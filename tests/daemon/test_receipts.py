@@ -130,6 +130,22 @@ def test_what_a_lost_command_had_printed_when_it_was_handed_back_is_told(tmp_pat
         sh.run(text, idempotency_key="k")
 
 
+def test_last_output_of_a_lost_command_is_told_without_secrets(tmp_path: Path, state: Path) -> None:
+    text = "echo begins; echo sesame-4711-open; sleep 60"
+    with running(tmp_path / "daemon") as daemon, ThreadPoolExecutor(1) as threads:
+        sh = connect("a", daemon.socket, False, cwd="/", extra_env={"API_TOKEN": "sesame-4711-open"}, timeout=None)
+        result = threads.submit(sh.run, text, idempotency_key="k")
+        wait_until(
+            lambda: any(b"begins\n***\n" in path.read_bytes() for path in state.glob("*-wal")), "the last output"
+        )
+        daemon.stop(signal.SIGKILL)
+        with pytest.raises(OutcomeUnknown):
+            result.result(PATIENCE)
+    told = pytest.raises(OutcomeUnknown, match=r"printed last, as far as that is known: 'begins\\n\*\*\*\\n'")
+    with running(tmp_path / "daemon") as daemon, session(daemon) as sh, told:
+        sh.run(text, idempotency_key="k")
+
+
 def test_key_of_another_command_is_a_conflict(ours: Daemon, place: Path) -> None:
     with session(ours) as sh:
         sh.run("cat", idempotency_key="k", stdin="in", env={"A": "1"}, cwd="/tmp")

@@ -78,6 +78,8 @@ _ENDED_WITH_DAEMON: Final = "this is a new session: the last one ended with its 
 _STATE_IS_OLDER: Final = ", and the state that was kept is older than its last command"
 _JOBS_ENDED: Final = ", and its background jobs with it"
 _NOT_BROUGHT_BACK: Final = ", and the state that was kept could not be brought back"
+# Seconds between two looks at what a command with a receipt has printed.
+_PROGRESS: Final = 1.0
 # A new watcher gets this many bytes of the earlier output.
 _TAIL: Final = 2000
 
@@ -566,6 +568,18 @@ class SharedSession:
             await self.syncs.synced()
         except OSError as error:
             raise ReceiptUnavailable(unavailable(error)) from error
+        asyncio.get_running_loop().call_later(_PROGRESS, self._note_progress, request, b"")
+
+    def _note_progress(self, request: str, before: bytes) -> None:
+        """Note the end of what a command has printed, again and again until it ends or is handed back."""
+        if not self.receipts.runs(request) or self.engine.handed_back is not None:
+            return
+        call, tail = self.engine.current, self.output_tail
+        if call is not None and tail != before:
+            so_far = self.engine.running_elsewhere()
+            omitted = max(0, call.stdout.total - len(tail))
+            self._note(request, so_far.__replace__(stdout_bytes=tail, stdout_omitted=omitted))
+        asyncio.get_running_loop().call_later(_PROGRESS, self._note_progress, request, tail)
 
     def _note_in_receipt(self, delivery: Delivery, result: Result) -> None:
         """Note a result of a command in its receipt, if it has one, after what was printed before, without secrets."""
@@ -573,9 +587,12 @@ class SharedSession:
             # At the ends of a piece that is cut off here, a part of a secret may be left. So more is cut off later.
             so_far = bounded(joined(self._printed, result) if self._printed else result, 2 * OUTPUT)
             self._printed = so_far if so_far.still_running else None
-            masked, mask = self.secrets.mask_result(so_far), self.secrets.mask
-            kept = masked.__replace__(command="", reason=mask(result.reason), cwd=mask(result.cwd))
-            self.receipts.note(delivery.name, kept)
+            self._note(delivery.name, so_far)
+
+    def _note(self, request: str, result: Result) -> None:
+        masked, mask = self.secrets.mask_result(result), self.secrets.mask
+        kept = masked.__replace__(command="", reason=mask(result.reason), cwd=mask(result.cwd))
+        self.receipts.note(request, kept)
 
     def with_news(self, result: Result) -> Result:
         """The result of a command. Its reason says, once, what the agent does not know yet of what was before."""
