@@ -27,6 +27,8 @@ async def use(tools: Toolbox) -> None:
             await tools.call("bash", {"command": "reboot"})
         await tools.call("restart", {})
         assert await tools.call("bash", {"command": "echo ${X-gone}"}) == "gone"
+        for _ in range(2):
+            assert await tools.call("bash", {"command": "echo $((++count))"}, "key") == "1"
 
 
 OPTIONS: dict[str, Any] = {"patience": 0.5, "tick": 0.1, "policy": Policy(deny_commands=["reboot"])}
