@@ -111,7 +111,8 @@ class _VerbTool(_WholeInputTool):
     """A tool of a toolbox, which takes the runtime out of the arguments to which ``ToolNode`` has added it."""
 
     def _to_args_and_kwargs(self, tool_input: Any, tool_call_id: str | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        if not hasattr(runtime := dict(tool_input).get("runtime"), "tool_call_id"):  # one that a model has made up
+        runtime = tool_input.get("runtime") if isinstance(tool_input, dict) else None
+        if not hasattr(runtime, "tool_call_id"):  # there is none, or a model has made it up
             return (tool_input,), {}
         return ({name: value for name, value in tool_input.items() if name != "runtime"},), {"runtime": runtime}
 

@@ -88,6 +88,7 @@ def test_runtime_that_a_model_makes_up_is_an_unknown_argument(remote: RemoteSess
     said = bash.invoke({"type": "tool_call", "id": "1", "name": "bash", "args": call})
     assert "runtime" in said.text
     assert (said.status, count(place)) == ("error", 0)
+    assert "must be an object" in bash.invoke(RUN)
 
 
 def test_durable_engine_without_messages_gives_run_and_step() -> None:
