@@ -169,6 +169,15 @@ def test_a_state_that_ends_each_shell_is_given_up(recovering: Session, tmp_path:
         assert sh.run("echo [$A]").stdout == "[]\n"
 
 
+def test_a_fresh_shell_that_is_killed_while_it_gets_the_state_is_followed_by_another(recovering: Session) -> None:
+    with recovering as sh:
+        sh.run("A=1; PROMPT_COMMAND='[[ -e deadly ]] && rm deadly && kill -9 $$'")
+        sh.run("exit 3")
+        died = sh.run("A=2; exec touch deadly")
+        assert died.recovered.endswith("from before the last command")
+        assert sh.run("ls; echo $A").stdout == "1\n"
+
+
 def test_a_shell_that_ends_while_idle_comes_back_as_after_its_only_command(recovering: Session) -> None:
     with recovering as sh:
         sh.run(STATE)

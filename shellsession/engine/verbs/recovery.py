@@ -71,7 +71,7 @@ class Recovering(Engine):
             return
         ended, kept = (self._ended, self.kept) if snapshot is None else (None, None)
         fault = ""
-        for state in filter(None, (ended, kept)):
+        for state in filter(None, (ended or kept, kept)):  # twice: what has ended a fresh bash may be over
             try:
                 yield from super().open(_harmless(state))
             except (SnapshotUnavailable, SnapshotDamaged) as error:  # what has ended the last one may be in its state
