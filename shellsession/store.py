@@ -1,10 +1,11 @@
-"""What outlives a process: records, snapshots and receipts of one daemon's agents, in a private SQLite database.
+"""What outlives a process: what is known of the agents of one daemon, in a private SQLite database.
 
 A record says where an agent's bash was, and what ran in it, so that a session after the end of the daemon starts there
 and can say what is lost. A snapshot is the state of that bash, as bytes. ``close``, ``kill`` and ``restart`` delete
 both; the end of the daemon, an idle hour and a reboot do not. A receipt is what is known of a command that has an
-idempotency key; ``restart`` keeps it. A change is with the kernel when ``put`` returns, so the end of the process loses
-none. The disk has it later, at the next checkpoint, which another thread makes; or after ``sync``.
+idempotency key. A checkpoint has the bytes of a client, and a snapshot. ``restart`` keeps these two. A change is with
+the kernel when ``put`` returns, so the end of the process loses none. The disk has it later, when another thread copies
+the log into the database; or after ``sync``.
 
 Each daemon has its own database, named after its machine and its socket, and keeps it locked. The database is opened
 only below a directory that nobody else can change. Where it cannot be had or written, records last as long as the
@@ -40,6 +41,7 @@ _TABLES: Final = (
     "CREATE TABLE IF NOT EXISTS receipts (agent BLOB NOT NULL, key BLOB NOT NULL, digest BLOB NOT NULL,"
     " began REAL NOT NULL, pid INTEGER NOT NULL, ended INTEGER NOT NULL, result TEXT NOT NULL, stdout BLOB NOT NULL,"
     " stderr BLOB NOT NULL, PRIMARY KEY (agent, key))",
+    "CREATE TABLE IF NOT EXISTS checkpoints (agent BLOB PRIMARY KEY, at REAL NOT NULL, data BLOB NOT NULL, state BLOB)",
 )
 # The version that has ``is_current``, and how an older database gets it.
 _HAS_CURRENT: Final = 3
@@ -53,6 +55,17 @@ _DELETE_RECEIPT: Final = "DELETE FROM receipts WHERE agent = ? AND key = ?"
 _DELETE_RECEIPTS: Final = "DELETE FROM receipts WHERE agent = ?"
 _RECEIPT: Final = "SELECT digest, began, pid, ended, result, stdout, stderr FROM receipts WHERE agent = ? AND key = ?"
 _RECEIPTS: Final = "SELECT agent, key, length(stdout) + length(stderr) FROM receipts ORDER BY began"
+_PUT_CHECKPOINT: Final = (
+    "INSERT INTO checkpoints VALUES (?, ?, ?, ?) ON CONFLICT (agent) DO UPDATE SET at = excluded.at,"
+    " data = excluded.data, state = coalesce(excluded.state, state)"
+)
+_CHECKPOINT: Final = "SELECT data, state FROM checkpoints WHERE agent = ?"
+_CHECKPOINTS: Final = "SELECT agent FROM checkpoints"
+_DELETE_CHECKPOINT: Final = "DELETE FROM checkpoints WHERE agent = ?"
+# Only this many are kept, the latest.
+_DROP_CHECKPOINTS: Final = (
+    "DELETE FROM checkpoints WHERE agent IN (SELECT agent FROM checkpoints ORDER BY at DESC LIMIT -1 OFFSET 500)"
+)
 # How many agents of one daemon are remembered, and for how many seconds after their last change.
 _RECORDS_MAX: Final = 10_000
 LIFETIME: Final = 90 * 86400.0
@@ -198,6 +211,33 @@ class Store:
         """Delete the receipts of an agent."""
         self._without_receipts.add(agent)
         self._write()
+
+    def checkpoint(self, agent: str) -> tuple[bytes, bytes]:
+        """What a client keeps for the agent: its bytes, and a snapshot. Both are empty if there is none."""
+        with suppress(OSError, zlib.error):
+            for data, state in self._rows(_CHECKPOINT, (_bytes(agent),)):
+                return data, zlib.decompress(state) if state else b""
+        return b"", b""
+
+    def put_checkpoint(self, agent: str, data: bytes, state: bytes | None) -> None:
+        """Keep a client's bytes and a ``packed`` snapshot; None: the one that is there. Raises OSError."""
+        self._write((_PUT_CHECKPOINT, (_bytes(agent), time.time(), data, state)), len(data) + len(state or b""))
+        if self.fault or self._database is None:
+            raise OSError(self.fault or "this daemon has no state database")
+
+    def forget_checkpoint(self, agent: str) -> bool:
+        """Delete the checkpoint of an agent. True if it had one."""
+        with suppress(OSError):
+            if self._rows(_CHECKPOINT, (_bytes(agent),)):
+                self._write((_DELETE_CHECKPOINT, (_bytes(agent),)))
+                return True
+        return False
+
+    def checkpoints(self) -> tuple[str, ...]:
+        """The agents that have one."""
+        with suppress(OSError):
+            return tuple(_text(agent) for (agent,) in self._rows(_CHECKPOINTS))
+        return ()
 
     def _rows(self, query: str, values: tuple[bytes, ...] = ()) -> list[Any]:
         import sqlite3
@@ -351,6 +391,8 @@ class Store:
                 database.execute("DELETE FROM agents WHERE at < ?", (time.time() - LIFETIME,))
                 database.execute("DELETE FROM snapshots WHERE agent NOT IN (SELECT agent FROM agents)")
                 database.execute("DELETE FROM receipts WHERE began < ?", (time.time() - LIFETIME,))
+                database.execute("DELETE FROM checkpoints WHERE at < ?", (time.time() - LIFETIME,))
+                database.execute(_DROP_CHECKPOINTS)
             database.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # after a killed process
             self._is_ours = True
         except BaseException:
@@ -431,6 +473,9 @@ def forget_recorded(place: str, agent: str | None) -> int:
         with_keys = {one for one, _, _ in store.receipts() if agent in (None, one)}
         for one in with_keys:
             store.forget_receipts(one)
+        for one in store.checkpoints():
+            if agent in (None, one):
+                store.forget_checkpoint(one)
         records = [one for one in store.agents() if agent in (None, one)]
         for one in records:
             store.forget(one)

@@ -44,6 +44,22 @@ def test_records_of_any_text_are_found_again(tmp_path: Path) -> None:
     check()
 
 
+def test_checkpoint_is_kept_until_it_is_forgotten(tmp_path: Path) -> None:
+    path = str(tmp_path / "state.db")
+    ours = Store(path)
+    for number in range(510):
+        ours.put_checkpoint(f"a{number}", b"data", packed(b"state") if number % 2 else None)
+    ours.put_checkpoint("a509", b"newer", None)
+    assert ours.checkpoint("a509") == (b"newer", b"state")
+    assert ours.forget_checkpoint("a508")
+    assert not ours.forget_checkpoint("a508")
+    ours.close()
+    again = Store(path)
+    assert (again.checkpoint("a507"), again.checkpoint("a506")) == ((b"data", b"state"), (b"data", b""))
+    assert (again.checkpoint("a508"), again.checkpoint("a0"), len(again.checkpoints())) == ((b"", b""), (b"", b""), 500)
+    again.close()
+
+
 def test_records_of_a_killed_process_are_there(tmp_path: Path) -> None:
     path = str(tmp_path / "state.db")
     program = f"""

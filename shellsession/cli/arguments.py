@@ -144,6 +144,7 @@ VERBS: Final = {
     "kill": "close sessions, and end everything that runs in them",
     "attach": "use an agent's session yourself, at a prompt",
     "forget": "delete what is recorded about agents without a session",
+    "workflow": "run many steps in one shell, from a file",
     "log": "show who ran what, and how it ended",
     "history": "list the commands of one agent",
     "status": "show the state of the daemon",
@@ -156,7 +157,7 @@ VERBS: Final = {
     "completion": "print a script for completion in bash, zsh or fish",
 }
 
-_MODULES: Final = {"run", "jobs", "attach", "log", "doctor", "serve", "mcp", "agent"}
+_MODULES: Final = {"run", "jobs", "attach", "log", "doctor", "serve", "mcp", "agent", "workflow"}
 
 _EXAMPLES: Final = "examples:"
 

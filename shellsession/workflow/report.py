@@ -189,12 +189,16 @@ class Event(_Value):
 
 
 class WorkflowStarted(Event):
-    """The workflow begins. ``titles``: of all its steps. ``agent``: whose shell it is, if a daemon has it."""
+    """The workflow begins. ``titles``: of all its steps. ``agent``: whose shell it is, if a daemon has it.
+
+    ``not_restored``: what the shell of a resumed run lacks.
+    """
 
     kind: ClassVar[str] = "workflow_started"
     name: str
     titles: tuple[str, ...]
     agent: str = ""
+    not_restored: tuple[str, ...] = ()
 
 
 class StepStarted(Event):

@@ -9,16 +9,19 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from operator import attrgetter, methodcaller
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
-from ..errors import InvalidWorkflow, ShellSessionError
+from ..daemon.client import checkpoint
+from ..errors import InvalidWorkflow, OutcomeUnknown, ShellSessionError
 from ..models import Result
 from ..policy.secrets import Secrets
 from ..search import TOO_SLOW, SearchTooSlow, search
 from ..text import clean
 from .drivers import Do, Machine, Pause
 from .expression import Name, Value, condition, filled, holds
+from .journal import Journal
 from .model import Definition, Expect, Ready, Step
 from .report import (
     Event,
@@ -46,6 +49,8 @@ _FIRST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 0.5
 # Seconds that a background step has to end after SIGTERM.
 _GRACE: Final = 5.0
+_NOT_SELECTED: Final = "not selected"
+_EARLIER: Final = "an earlier step failed"
 _SHELL_LOST: Final = "the shell that the steps share is lost"
 _EXIT_HINT: Final = "`exit` ends the shell that the steps share: use `return`, or isolated: true"
 
@@ -64,6 +69,19 @@ class Asked(NamedTuple):
     until: str | None = None
 
 
+class Durability(NamedTuple):
+    """How a run outlives its process.
+
+    ``resume``: continue a run that has stopped. ``rerun``, ``skip``: the step whose outcome is unknown. ``force``: also
+    if steps that are done have changed since.
+    """
+
+    resume: bool = False
+    rerun: str | None = None
+    skip: str | None = None
+    force: bool = False
+
+
 class Verdict(NamedTuple):
     """What an attempt of a step has come to."""
 
@@ -72,6 +90,9 @@ class Verdict(NamedTuple):
     exit_code: int | None = None
     output: str = ""
     outputs: Mapping[str, str] = {}
+
+
+_CANCELLED: Final = Verdict("cancelled", "ended by the caller")
 
 
 class _Background(NamedTuple):
@@ -122,11 +143,25 @@ def given_inputs(definition: Definition, asked: Asked) -> dict[str, str]:
 class Runner:
     """One run of a workflow. ``machine`` returns its report."""
 
-    def __init__(self, definition: Definition, asked: Asked, on_event: OnEvent | None, known: Secrets | None) -> None:
-        """``known``: secrets of the session. Raises InvalidWorkflow."""
-        self._definition, self._on_event = definition, on_event
+    def __init__(
+        self,
+        definition: Definition,
+        asked: Asked,
+        on_event: OnEvent | None = None,
+        known: Secrets | None = None,
+        durability: Durability | None = None,
+        agent: str = "",
+    ) -> None:
+        """``known``: secrets of the session. ``durability``: for a session in a daemon. Raises InvalidWorkflow."""
+        self._definition, self._on_event, self._asked, self._agent = definition, on_event, asked, agent
         self._selected = selected(definition, asked)
-        self._inputs = given_inputs(definition, asked)
+        self._durability = durability
+        if durability is not None and len(self._selected) != len(definition.all_steps):
+            raise InvalidWorkflow("a run that can be resumed must have all steps: leave out only, begin and until")
+        resumes = durability is not None and durability.resume
+        self._journal = Journal(definition, asked.inputs) if durability is not None else None
+        self._joins = 0  # the step that an earlier process has begun, and whose shell has ended since
+        self._inputs = {} if resumes else given_inputs(definition, asked)
         for name in definition.secrets:
             if not asked.secrets.get(name):
                 raise InvalidWorkflow(f"the secret {name} must be given: set the variable {name}, or pass secrets=")
@@ -134,32 +169,50 @@ class Runner:
         self._own = Secrets({}, named=tuple(self._secrets.values()))
         self._known = known
         self._env: dict[str, str] = {}
-        for name, value in definition.env.items():
-            self._env[name] = filled(value, self._look)
+        if not resumes:
+            self._fill_env()
         self._reports: list[StepReport] = []
         self._outputs: dict[str, Mapping[str, str]] = {}  # as they are, by the id of the step
         self._background: list[_Background] = []
         self._succeeded, self._is_lost = True, False
+        self._has_keys = True
+        self._not_restored: tuple[str, ...] = ()
         self._begun = time.monotonic()
+
+    def _fill_env(self) -> None:
+        for name, value in self._definition.env.items():
+            self._env[name] = filled(value, self._look)
 
     def machine(self) -> Machine[Report]:
         """Run all steps, end those in the background, and return the report."""
+        is_same_shell = yield from self._begin()
         name = self._definition.name or self._definition.path
         titles = tuple(self._mask(step.title) for step in self._definition.all_steps)
         fault: BaseException | None = None
-        for part in (self._definition.steps, self._definition.finally_):
+        for first, part in ((1, self._definition.steps), (1 + len(self._definition.steps), self._definition.finally_)):
             try:
-                if part is self._definition.steps:
-                    yield from self._tell(WorkflowStarted(name=name, titles=titles))
-                for step in part:
-                    yield from self._one(len(self._reports) + 1, step)
+                if first == 1:
+                    started = WorkflowStarted(
+                        name=name, titles=titles, agent=self._agent, not_restored=self._not_restored
+                    )
+                    yield from self._tell(started)
+                    for done in self._reports:
+                        yield from self._tell(StepEnded(report=done))
+                    yield from self._start_again(is_same_shell)
+                for number, step in enumerate(part, first):
+                    if number > len(self._reports):  # else it was done before this run was resumed
+                        yield from self._one(number, step)
             except GeneratorExit:
+                raise
+            except OutcomeUnknown:  # the journal says what to do, and nothing more may run before that
                 raise
             except BaseException as error:  # Ctrl-C, a cancelled task, or a mistake of ours: first clean up
                 fault = fault or error
                 self._succeeded = False
+                with suppress(ShellSessionError):
+                    yield from self._keep(with_state=False)
                 for number in range(len(self._reports) + 1, len(self._definition.steps) + 1):
-                    self._skip(number, "the workflow was ended")
+                    self._skip(number, _EARLIER)
         yield from self._end_background()
         report = self._report(name, fault)
         yield from self._tell(WorkflowEnded(report=report))
@@ -181,7 +234,7 @@ class Runner:
     def _one(self, number: int, step: Step) -> Machine[None]:
         is_last = number > len(self._definition.steps)
         if number not in self._selected:
-            self._skip(number, "not selected")
+            self._skip(number, _NOT_SELECTED)
             return
         env = {**self._env, **self._secrets}
         for name, value in step.env.items():
@@ -190,24 +243,34 @@ class Runner:
             self._skip(number, _SHELL_LOST)
             return
         if not self._runs(step, is_last, env):
-            self._skip(number, "its condition is false" if step.if_ is not None else "an earlier step failed")
+            self._skip(number, "its condition is false" if step.if_ is not None and self._succeeded else _EARLIER)
             yield from self._tell(StepEnded(report=self._reports[-1]))
             return
         begun = time.monotonic()
-        attempts, most = 0, 1 + (0 if step.retry is None else step.retry.count)
-        verdict = Verdict("cancelled", "ended by the caller")
+        tries, most = 0, 1 + (0 if step.retry is None else step.retry.count)
+        attempt, verdict = 0, _CANCELLED
         try:
-            while verdict.outcome != "success" and attempts < most and (is_last or not self._is_lost):
-                if attempts and step.retry is not None:
-                    wait, reason = step.retry.wait or 0.0, verdict.reason
-                    yield from self._tell(StepRetried(step=number, reason=self._mask(reason), wait=wait))
+            while verdict.outcome != "success" and tries < most and (is_last or not self._is_lost):
+                if tries and step.retry is not None:
+                    wait, reason = step.retry.wait or 0.0, self._mask(verdict.reason)
+                    yield from self._keep(with_state=False)
+                    yield from self._tell(StepRetried(step=number, reason=reason, wait=wait))
                     yield Pause(wait)
-                attempts += 1
-                verdict = Verdict("cancelled", "ended by the caller")
-                yield from self._tell(StepStarted(step=number, title=self._mask(step.title), attempt=attempts))
-                verdict = yield from self._attempt(number, step, attempts, env)
-        finally:
-            self._conclude(number, step, verdict, attempts, time.monotonic() - begun)
+                tries, verdict = tries + 1, _CANCELLED
+                attempt = tries if self._journal is None else self._journal[number].attempts + 1
+                yield from self._tell(StepStarted(step=number, title=self._mask(step.title), attempt=attempt))
+                try:
+                    verdict = yield from self._attempt(number, step, env)
+                finally:
+                    if self._journal is not None:
+                        self._journal.note(number, "begun", attempts=attempt)
+        except OutcomeUnknown:
+            raise
+        except BaseException:
+            self._conclude(number, step, verdict, attempt, time.monotonic() - begun)
+            raise
+        self._conclude(number, step, verdict, attempt, time.monotonic() - begun)
+        yield from self._keep(with_state=self._succeeded)
         yield from self._tell(StepEnded(report=self._reports[-1]))
 
     def _runs(self, step: Step, is_last: bool, env: Mapping[str, str]) -> bool:
@@ -242,8 +305,11 @@ class Runner:
                 outputs={name: self._mask(value) for name, value in verdict.outputs.items()},
             )
         )
+        if self._journal is not None and verdict.reason != _EARLIER:
+            state: Literal["done", "failed"] = "done" if conclusion in ("success", "skipped") else "failed"
+            self._journal.note(number, state, report=self._reports[-1])
 
-    def _attempt(self, number: int, step: Step, attempt: int, env: Mapping[str, str]) -> Machine[Verdict]:
+    def _attempt(self, number: int, step: Step, env: Mapping[str, str]) -> Machine[Verdict]:
         defaults = self._definition.defaults.run
         cwd = step.working_directory or defaults.working_directory
         limit = step.limit or defaults.timeout
@@ -270,14 +336,113 @@ class Runner:
         lines = _Lines(number, self._mask, self._on_event)
         if self._on_event is not None:
             options = {**options, "on_output": lines.feed}
+        if self._journal is not None and self._has_keys:
+            options = {**options, "idempotency_key": self._journal.key(number)}
         try:
             result: Result = yield Do(methodcaller("run", text, **options))
+        except OutcomeUnknown as error:
+            raise self._unknown(number, str(error)) from None
         except ShellSessionError as error:
             return None, str(error)
         finally:
             if rest := lines.rest():
                 yield from self._tell(StepOutput(step=number, text=rest))
+        if result.replayed and number == self._joins:
+            raise self._unknown(number, "it has ended, and the shell with what it has changed is lost")
         return result, ""
+
+    # -- a run that outlives its process
+
+    def _begin(self) -> Machine[bool]:
+        """Begin the journal, or take over that of the process that has stopped, with the shell of that moment.
+
+        Returns whether that process had the same shell.
+        """
+        if self._journal is None or self._durability is None:
+            return False
+        if not self._durability.resume:
+            yield from self._keep(with_state=True)
+            return False
+        data, snapshot = checkpoint.read((yield Do(checkpoint.get)))
+        if not data:
+            raise InvalidWorkflow(f"agent {self._agent!r} has no run that could be resumed")
+        first = self._journal.read(data, self._definition, self._durability.force)
+        self._inputs = given_inputs(self._definition, self._asked._replace(inputs=self._journal.inputs))
+        self._fill_env()
+        for number in range(1, first):
+            if (report := self._journal[number].report) is not None:
+                self._reports.append(report.model_copy(update={"step": number, "resumed": True}))
+                self._outputs[report.id or ""] = report.outputs
+        if first > len(self._definition.all_steps):
+            return False
+        rerun, skip = self._named(first)
+        is_there, continues = yield Do(lambda session: (not session.opened_here, session.continues))
+        joins = self._journal[first].state == "begun" and not rerun and not skip
+        is_same_shell = joins and (is_there or continues)
+        if not is_same_shell:
+            self._joins = first if joins else 0
+            if snapshot is not None:
+                restored = yield Do(methodcaller("restore", snapshot))
+                self._not_restored = tuple(f"{one.kind} {one.name}: {one.reason}" for one in restored.not_restored)
+        attempts = self._journal[first].attempts
+        is_open = rerun and self._journal[first].state == "begun"  # that attempt has perhaps begun
+        self._journal.note(first, "begun", attempts=attempts + is_open)
+        if skip:
+            self._skip(first, "skipped by the caller")
+        yield from self._keep(with_state=False)
+        return is_same_shell and is_there
+
+    def _named(self, first: int) -> tuple[bool, bool]:
+        """Whether the caller wants to run the step again at which the run has stopped, or to skip it.
+
+        Raises InvalidWorkflow.
+        """
+        assert self._durability is not None
+        for name in (self._durability.rerun, self._durability.skip):
+            if name is not None and number_of(self._definition, name) != first:
+                title = self._definition.all_steps[first - 1].title
+                raise InvalidWorkflow(
+                    f"only the step at which the run has stopped can be run again or skipped: {first} ({title})"
+                )
+        return self._durability.rerun is not None, self._durability.skip is not None
+
+    def _start_again(self, is_same_shell: bool) -> Machine[None]:
+        """Have each background step that is done run again, unless it still does."""
+        if self._journal is None or not self._reports:
+            return
+        jobs = (yield Do(methodcaller("jobs"))) if is_same_shell else []
+        for number in range(1, len(self._reports) + 1):
+            step = self._definition.all_steps[number - 1]
+            if not step.background or self._reports[number - 1].outcome != "success":
+                continue
+            text = _in_background(step, (step.shell or self._definition.defaults.run.shell) == "bash")
+            job = next((one for one in jobs if one.running and text.startswith(one.command)), None)
+            if job is not None:
+                jobs.remove(job)
+                self._background.append(_Background(number, job))
+                continue
+            before, self._reports = self._reports, self._reports[: number - 1]
+            self._has_keys = False  # it may run as often as a run is resumed
+            yield from self._one(number, step)
+            self._has_keys = True
+            ended = self._reports[-1]
+            self._reports = [*before[: number - 1], ended, *before[number:]]
+            if ended.conclusion != "success":
+                raise InvalidWorkflow(f"step {number} ({ended.title}) could not be started again: {ended.reason}")
+
+    def _keep(self, with_state: bool) -> Machine[None]:
+        """Write the journal, and the state of the shell, to the daemon's store."""
+        if self._journal is not None:
+            data, secrets = self._journal.to_bytes(), tuple(self._secrets.values())
+            yield Do(lambda session: checkpoint.put(session, data, with_state, secrets))
+
+    def _unknown(self, number: int, why: str) -> OutcomeUnknown:
+        step = self._definition.all_steps[number - 1]
+        name = step.id or str(number)
+        return OutcomeUnknown(
+            f"step {number} ({self._mask(step.title)}): {self._mask(why)}: look what it has done, and resume with"
+            f" --rerun {name} or --skip {name}"
+        )
 
     def _judged(self, step: Step, result: Result, limit: float | None) -> Verdict:
         """What the result of a step means."""
@@ -317,8 +482,7 @@ class Runner:
     # -- steps in the background
 
     def _start(self, number: int, step: Step, pipefail: bool, options: dict[str, Any]) -> Machine[Verdict]:
-        flags = ("e" if step.errexit else "") + ("o pipefail" if pipefail else "")
-        text = f"( {f'set -{flags}; ' if flags else ''}eval -- {shlex.quote(step.run)} ) &"
+        text = _in_background(step, pipefail)
         result, said = yield from self._run(number, text, options)
         if result is None or not result.ok:
             return Verdict("failure", said if result is None else result.reason or f"exit status {result.exit_code}")
@@ -425,6 +589,11 @@ class _Lines:
 def _of(job: Any, ask: Callable[[Any], Any]) -> Do:
     """Ask a job, not the session."""
     return Do(lambda _: ask(job))
+
+
+def _in_background(step: Step, pipefail: bool) -> str:
+    flags = ("e" if step.errexit else "") + ("o pipefail" if pipefail else "")
+    return f"( {f'set -{flags}; ' if flags else ''}eval -- {shlex.quote(step.run)} ) &"
 
 
 def _terminate(job: Any) -> Machine[None]:

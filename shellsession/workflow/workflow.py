@@ -8,6 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Self, overload
 
+from ..daemon.client.remote import Remote
 from ..errors import InvalidRequest
 from ..models import path_text
 from ..signatures import LoopSession, ThreadSession
@@ -15,7 +16,7 @@ from .drivers import adrive, drive
 from .loading import Fault, invalid, loads
 from .model import Definition
 from .report import Report
-from .runner import Asked, OnEvent, Runner
+from .runner import Asked, Durability, OnEvent, Runner
 
 
 class Workflow(Definition):
@@ -58,6 +59,11 @@ class Workflow(Definition):
         only: Sequence[str] = (),
         begin: str | None = None,
         until: str | None = None,
+        durable: bool = False,
+        resume: bool = False,
+        rerun: str | None = None,
+        skip: str | None = None,
+        force: bool = False,
     ) -> Report: ...
     @overload
     def run(
@@ -70,6 +76,11 @@ class Workflow(Definition):
         only: Sequence[str] = (),
         begin: str | None = None,
         until: str | None = None,
+        durable: bool = False,
+        resume: bool = False,
+        rerun: str | None = None,
+        skip: str | None = None,
+        force: bool = False,
     ) -> Awaitable[Report]: ...
     def run(
         self,
@@ -81,6 +92,11 @@ class Workflow(Definition):
         only: Sequence[str] = (),
         begin: str | None = None,
         until: str | None = None,
+        durable: bool = False,
+        resume: bool = False,
+        rerun: str | None = None,
+        skip: str | None = None,
+        force: bool = False,
     ) -> Any:
         """Run the steps in a session, and return the report; with an asyncio session, an awaitable of it.
 
@@ -93,6 +109,16 @@ class Workflow(Definition):
         A step that fails is no error: ``report.ok`` is False, and ``report.failed`` has the steps. Ctrl-C, or
         cancelling the task, ends the running step; the steps of ``finally`` run, and then the exception is raised.
 
+        With a session of a daemon:
+
+        * ``durable``: keep a journal of the run, and the state of the shell after each step, in the daemon.
+        * ``resume``: continue a durable run that has failed or whose process has died, in the session of the same
+          agent. It begins at the step that has failed, with the shell of that moment. A step that still runs is joined,
+          and one that has ended meanwhile is not run again.
+        * ``rerun``, ``skip``: the step at which the run has stopped, to run it again or to skip it. Without them,
+          OutcomeUnknown is raised if nobody knows how it has ended.
+        * ``force``: resume although steps that are done have changed since.
+
         Raises InvalidWorkflow before anything runs.
         """
         given = {name: os.environ[name] for name in self.secrets if name in os.environ} if secrets is None else secrets
@@ -100,7 +126,12 @@ class Workflow(Definition):
         if not isinstance(session, ThreadSession | LoopSession):
             raise InvalidRequest(f"session must be a session, not {type(session).__name__}")
         inner: Any = session
-        runner = Runner(self, asked, on_event, inner.secrets)
+        durability = None
+        if durable or resume:
+            if not isinstance(session, Remote):
+                raise InvalidRequest("durable and resume must be used with a session of a daemon: connect()")
+            durability = Durability(resume, rerun, skip, force)
+        runner = Runner(self, asked, on_event, inner.secrets, durability, getattr(session, "agent", ""))
         if isinstance(session, LoopSession):
             return adrive(runner.machine(), session)
         return drive(runner.machine(), session)

@@ -14,7 +14,7 @@ _shellsession() {
     kept=${word%"${word##*[$COMP_WORDBREAKS]}"} option=
     if [[ $word == --*=* ]]; then before=${word%%=*} option=${word%%=*}= word=${word#*=}; fi
     case "$verb $before" in
-    "$verb ${words[0]}") choices='run ls send wait interrupt jobs output restart snapshot restore fork kill attach forget log history status doctor serve bridge stop mcp agent completion' ;;
+    "$verb ${words[0]}") choices='run ls send wait interrupt jobs output restart snapshot restore fork kill attach forget workflow log history status doctor serve bridge stop mcp agent completion' ;;
     'run -s' | 'run --session') choices='AGENTS' ;;
     'run --timeout' | 'run --patience' | 'run --idle-timeout' | 'run --idle-ttl' | 'run -C' | 'run --env' | 'run --idempotency-key' | 'run --socket' | 'run --via' | 'run --cwd' | 'run --startup' | 'run --write' | 'run --hide' | 'run --memory' | 'run --cpu' | 'run --pass-env' | 'run --deny' | 'run --allow' | 'run --redirect' | 'run --max-chars') choices='' ;;
     'run --on-timeout') choices='interrupt kill yield' ;;
@@ -47,6 +47,9 @@ _shellsession() {
     'attach '*) if [[ $word == -* ]]; then choices='-h --help --read-only --others --socket'; else choices='AGENTS'; fi ;;
     'forget --socket') choices='' ;;
     'forget '*) if [[ $word == -* ]]; then choices='-h --help --all --socket'; else choices='AGENTS'; fi ;;
+    'workflow --agent') choices='AGENTS' ;;
+    'workflow --rerun' | 'workflow --skip' | 'workflow --input' | 'workflow --only' | 'workflow --from' | 'workflow --until' | 'workflow --junit' | 'workflow --markdown' | 'workflow --socket' | 'workflow --via') choices='' ;;
+    'workflow '*) if [[ $word == -* ]]; then choices='-h --help --resume --agent --rerun --skip --force --input --only --from --until --dry-run --junit --markdown --no-start --json --socket --via'; else choices='run check list'; fi ;;
     'log -s' | 'log --session') choices='AGENTS' ;;
     'log -n' | 'log --socket' | 'log --audit') choices='' ;;
     'log '*) if [[ $word == -* ]]; then choices='-h --help -s --session -n --socket --audit --json'; else choices=''; fi ;;

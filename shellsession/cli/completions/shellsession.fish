@@ -45,8 +45,8 @@ function _shtab_shellsession_using
   test "$_shtab_shellsession_cmdpath" = "$argv"
 end
 
-set -g _shtab_shellsession_commands run ls send wait interrupt jobs output restart snapshot restore fork kill attach forget log history status doctor serve bridge stop mcp agent completion
-set -g _shtab_shellsession_opts_with_value --allow --audit --bytes --cpu --cwd --deny --env --exclude --grep --hide --idempotency-key --idle-timeout --idle-ttl --keys --lease --lines --log-file --log-level --max-chars --max-sessions --memory --model --on-timeout --others --pass-env --patience --redirect --session --since --socket --startup --stream --tail --timeout --until --via --write -C -n -s
+set -g _shtab_shellsession_commands run ls send wait interrupt jobs output restart snapshot restore fork kill attach forget workflow log history status doctor serve bridge stop mcp agent completion
+set -g _shtab_shellsession_opts_with_value --agent --allow --audit --bytes --cpu --cwd --deny --env --exclude --from --grep --hide --idempotency-key --idle-timeout --idle-ttl --input --junit --keys --lease --lines --log-file --log-level --markdown --max-chars --max-sessions --memory --model --on-timeout --only --others --pass-env --patience --redirect --rerun --session --since --skip --socket --startup --stream --tail --timeout --until --via --write -C -n -s
 
 complete -c shellsession -e
 complete -c shellsession -f
@@ -185,6 +185,25 @@ complete -c shellsession -n '_shtab_shellsession_using forget' -s h -l help -d '
 complete -c shellsession -n '_shtab_shellsession_using forget' -l all -d 'the records of all agents without a session'
 complete -c shellsession -n '_shtab_shellsession_using forget' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
 complete -c shellsession -n '_shtab_shellsession_using forget; and test $_shtab_shellsession_npos -ge 0' -ka "(shellsession ls --names 2>/dev/null)" -d 'whose records'
+complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a workflow -d 'run many steps in one shell, from a file'
+complete -c shellsession -n '_shtab_shellsession_using workflow' -s h -l help -d 'show this help message and exit'
+complete -c shellsession -n '_shtab_shellsession_using workflow' -l resume -d 'continue the last run of this file where it stopped'
+complete -c shellsession -n '_shtab_shellsession_using workflow' -l agent -xka "(shellsession ls --names 2>/dev/null)" -d 'with --resume'
+complete -c shellsession -n '_shtab_shellsession_using workflow' -l rerun -x -d 'with --resume'
+complete -c shellsession -n '_shtab_shellsession_using workflow' -l skip -x -d 'with --resume'
+complete -c shellsession -n '_shtab_shellsession_using workflow' -l force -d 'resume although steps that are done have changed since'
+complete -c shellsession -n '_shtab_shellsession_using workflow' -l input -x -d 'a value'
+complete -c shellsession -n '_shtab_shellsession_using workflow' -l only -x -d 'run only this step'
+complete -c shellsession -n '_shtab_shellsession_using workflow' -l from -x -d 'begin with this step'
+complete -c shellsession -n '_shtab_shellsession_using workflow' -l until -x -d 'end after this step'
+complete -c shellsession -n '_shtab_shellsession_using workflow' -l dry-run -d 'list the steps that would run, and run nothing'
+complete -c shellsession -n '_shtab_shellsession_using workflow' -l junit -xka "(__fish_complete_path (commandline -ct))" -d 'write a report as JUnit XML'
+complete -c shellsession -n '_shtab_shellsession_using workflow' -l markdown -xka "(__fish_complete_path (commandline -ct))" -d 'write a report as Markdown'
+complete -c shellsession -n '_shtab_shellsession_using workflow' -l no-start -d 'start no daemon if none runs'
+complete -c shellsession -n '_shtab_shellsession_using workflow' -l json -d 'print each event, or each step, as one JSON object'
+complete -c shellsession -n '_shtab_shellsession_using workflow' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
+complete -c shellsession -n '_shtab_shellsession_using workflow' -l via -x -d 'a program that leads to the daemon elsewhere, such as '"'"'ssh box'"'"''
+complete -c shellsession -n '_shtab_shellsession_using workflow; and test $_shtab_shellsession_npos -eq 0' -ka "run check list" -d 'what to do with the files'
 complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a log -d 'show who ran what, and how it ended'
 complete -c shellsession -n '_shtab_shellsession_using log' -s h -l help -d 'show this help message and exit'
 complete -c shellsession -n '_shtab_shellsession_using log' -s s -l session -xka "(shellsession ls --names 2>/dev/null)" -d 'only the commands of this agent'

@@ -28,6 +28,7 @@ _shtab_shellsession_commands() {
     status:'show the state of the daemon'
     stop:'end the daemon and every session'
     wait:'wait for a running command, and print its output'
+    workflow:'run many steps in one shell, from a file'
   )
   _describe 'shellsession commands' _commands
 }
@@ -389,6 +390,31 @@ _shtab_shellsession_wait_options=(
 # guard to ensure default positional specs are added only once per session
 _shtab_shellsession_wait_defaults_added=0
 
+_shtab_shellsession_workflow_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--resume[continue the last run of this file where it stopped]"
+  "--agent[with --resume]:AGENT:_shellsession_agents"
+  "--rerun[with --resume]:STEP:"
+  "--skip[with --resume]:STEP:"
+  "--force[resume although steps that are done have changed since]"
+  "*--input[a value]:NAME=VALUE:"
+  "*--only[run only this step]:STEP:"
+  "--from[begin with this step]:STEP:"
+  "--until[end after this step]:STEP:"
+  "--dry-run[list the steps that would run, and run nothing]"
+  "--junit[write a report as JUnit XML]:PATH:_files"
+  "--markdown[write a report as Markdown]:PATH:_files"
+  "--no-start[start no daemon if none runs]"
+  "--json[print each event, or each step, as one JSON object]"
+  "--socket[the daemon\'s socket]:PATH:_files"
+  "--via[a program that leads to the daemon elsewhere, such as \'ssh box\']:WORDS:"
+  ":what to do with the files:(run check list)"
+  "(*):a workflow in YAML:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_shellsession_workflow_defaults_added=0
+
 
 _shtab_shellsession() {
   local context state line curcontext="$curcontext" one_or_more='(*)' remainder='(-)*:' default='*::: :->shellsession'
@@ -432,6 +458,7 @@ _shtab_shellsession() {
         status) _arguments -C -s -S $_shtab_shellsession_status_options ;;
         stop) _arguments -C -s -S $_shtab_shellsession_stop_options ;;
         wait) _arguments -C -s -S $_shtab_shellsession_wait_options ;;
+        workflow) _arguments -C -s -S $_shtab_shellsession_workflow_options ;;
       esac
   esac
 }

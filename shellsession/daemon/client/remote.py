@@ -260,6 +260,11 @@ class Remote(AnySession[PreparedRun]):
         return bool(self._incarnation)
 
     @property
+    def continues(self) -> bool:
+        """Did the session, when this client opened it, begin with the state of the agent's last one?"""
+        return self._continues
+
+    @property
     def restored(self) -> Restored:
         """What the last restore of this client has done."""
         return self._restored

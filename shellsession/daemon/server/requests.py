@@ -302,6 +302,18 @@ class Restore(OfAgent):
     verb: Literal["restore"]
 
 
+class Checkpoint(OfAgent):
+    """The bytes that a client keeps for the agent, with the state of its shell; see ``client.checkpoint``.
+
+    ``put``: replace them. Parts: the bytes, and the secrets that the state must not contain. ``with_state``: replace
+    the state, too. The reply's parts are the bytes and the state.
+    """
+
+    verb: Literal["checkpoint"]
+    put: bool = False
+    with_state: bool = False
+
+
 class Close(OfAgent):
     """``Session.close``. With ``unused``, a session whose bash has started, or is asked for, stays open."""
 

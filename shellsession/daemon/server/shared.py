@@ -80,6 +80,7 @@ _JOBS_ENDED: Final = ", and its background jobs with it"
 _NOT_BROUGHT_BACK: Final = ", and the state that was kept could not be brought back"
 # Seconds between two looks at what a command with a receipt has printed.
 _PROGRESS: Final = 1.0
+_CHECKPOINT_MAX: Final = 1 << 20
 # A new watcher gets this many bytes of the earlier output.
 _TAIL: Final = 2000
 
@@ -243,7 +244,7 @@ class Sessions:
         if number is not None and (self.find(agent) is not None or self._ended.get(agent) != number):
             return False
         self._ended.pop(agent, None)
-        had_record = self._store.forget(agent) | self._receipts.forget(agent)
+        had_record = self._store.forget(agent) | self._receipts.forget(agent) | self._store.forget_checkpoint(agent)
         return (self._agents.registry.forget_rules(agent) or had_record) and self.find(agent) is None
 
     def begin_to_close(self, shared: SharedSession) -> None:
@@ -730,7 +731,7 @@ class SharedSession:
             if kept is None or kept is self.stored or self.is_forgotten:
                 return
             # In a thread: a state of 10 MB takes half a second, and other agents would wait.
-            data = await asyncio.to_thread(lambda: packed(kept.for_file().to_bytes()))
+            data = await asyncio.to_thread(_packed, kept)
             if not data:
                 LOG.warning("the state of agent %r is too large to be stored", self.agent)
             # Not after a restart meanwhile. What was not written is written after the next command.
@@ -738,6 +739,23 @@ class SharedSession:
                 self.stored = kept
                 if (record := self._store.get(self.agent)) is not None:
                     self._store.put(self.agent, record._replace(is_current=self._is_current))
+
+    def checkpoint(self) -> tuple[bytes, bytes]:
+        """What a client keeps for the agent, and the state with it; empty if there is none."""
+        return self._store.checkpoint(self.agent)
+
+    async def put_checkpoint(self, data: bytes, snapshot: Snapshot | None) -> None:
+        """Keep a client's bytes and, if it is given, a state. Raises InvalidRequest and ShellSessionError."""
+        if len(data) > _CHECKPOINT_MAX:
+            raise InvalidRequest(f"a checkpoint must have at most {_CHECKPOINT_MAX} bytes, not {len(data)}")
+        state = None
+        if snapshot is not None and not (state := await asyncio.to_thread(_packed, snapshot)):
+            raise InvalidRequest("the state of the shell is too large to be kept")
+        if not self.is_forgotten:
+            try:
+                self._store.put_checkpoint(self.agent, data, state)
+            except OSError as error:
+                raise ShellSessionError(f"the checkpoint could not be written: {error}") from error
 
     def log_refusal(self, command: bytes, error: PolicyRefused, client: int) -> None:
         """Note in the audit log that the session's policy has refused a command."""
@@ -767,6 +785,10 @@ class SharedSession:
             end = end or conclude(call, ending)
             self.next_result(self.deliveries.last, end)
         self.deliveries.release()
+
+
+def _packed(snapshot: Snapshot) -> bytes:
+    return packed(snapshot.for_file().to_bytes())
 
 
 class Unfinished(NamedTuple):

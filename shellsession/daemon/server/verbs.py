@@ -372,6 +372,18 @@ async def _snapshot(shared: SharedSession, incoming: Incoming) -> Answer:
     return Answer({"value": None}, (snapshot.to_bytes(),))
 
 
+async def _checkpoint(shared: SharedSession, incoming: Incoming) -> Answer:
+    if not incoming.request.put:
+        return Answer({"value": None}, shared.checkpoint())
+    data, secrets = incoming.part, from_part((incoming.second,))
+    snapshot: Snapshot | None = None
+    if incoming.request.with_state:
+        with shared.attending():
+            snapshot = await shared.session.snapshot(secrets=secrets)
+    await shared.put_checkpoint(data, snapshot)
+    return Answer({"value": None})
+
+
 async def _fork(sessions: Sessions, shared: SharedSession, request: requests.Fork) -> Answer:
     with shared.attending():
         snapshot = await shared.session.snapshot()
@@ -525,13 +537,14 @@ _OF_AGENT: dict[type, Callable[[SharedSession, Incoming], Awaitable[Answer | Non
     requests.Restart: _restart,
     requests.TakeSnapshot: _snapshot,
     requests.Restore: _restore,
+    requests.Checkpoint: _checkpoint,
     requests.Close: _close,
     requests.Hold: _hold,
     **_WITHOUT_COMMAND,
 }
 _NOT_FROM_INSIDE = {requests.Run, requests.Wait, requests.Send, requests.Glimpse, requests.Watch, requests.Hold}
 # An agent must not read the state of another one, or replace it.
-_NOT_FROM_ANY_SESSION = {requests.TakeSnapshot, requests.Restore, requests.Fork}
+_NOT_FROM_ANY_SESSION = {requests.TakeSnapshot, requests.Restore, requests.Fork, requests.Checkpoint}
 # A hold keeps out the commands and the input of others, but not requests that only look, or that end something.
 _DESPITE_HOLD = {*_WITHOUT_COMMAND, requests.Wait, requests.Poll, requests.Interrupt, requests.Restart, requests.Close}
 

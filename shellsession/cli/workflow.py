@@ -1,0 +1,228 @@
+"""``shellsession workflow``: run, check and list files with steps."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ..errors import AlreadyOpen, InvalidRequest, InvalidWorkflow
+from . import arguments
+from .arguments import escaped, show, show_json, table, talk
+from .words import INTERRUPTED, REFUSED, ErrorFormat
+
+if TYPE_CHECKING:
+    from ..workflow.report import Report
+    from ..workflow.workflow import Workflow
+
+EXAMPLES: Final = (
+    ("shellsession workflow run build.yml", "all steps, in one shell"),
+    ("shellsession workflow run build.yml --resume", "again from the step that failed, with its shell"),
+    ("shellsession workflow run build.yml --input version=1.2 --junit out.xml", "with a value, and a report for CI"),
+    ("shellsession workflow run build.yml --only lint --only test", "two of its steps"),
+    ("shellsession workflow check *.yml", "look for mistakes, and run nothing"),
+    ("shellsession workflow list build.yml", "its steps"),
+)
+_DESCRIPTION: Final = """\
+Run the steps of a workflow in one shell, which a daemon keeps. The exit status is 0 if it succeeds, 1 if a step fails,
+125 if nothing could be run, 130 after Ctrl-C. If it fails, or if this process is killed, its shell lives on: --resume
+continues at the step where it stopped. `check` prints the line of each mistake; its exit status is 1 if there are any.
+`list` prints the steps."""
+# Seconds that a step may run unless it, or the defaults of the file, say otherwise.
+_LIMIT: Final = 3600.0
+_UNFIT: Final = ("only", "begin", "until")
+
+
+def own_parser() -> argparse.ArgumentParser:
+    parser = arguments.parser("workflow", "(run | check | list) [OPTIONS] FILE...", _DESCRIPTION, EXAMPLES)
+    parser.add_argument("action", choices=("run", "check", "list"), help="what to do with the files")
+    parser.add_argument("files", metavar="FILE", nargs="+", help="a workflow in YAML; `run` takes one")
+    parser.add_argument("--resume", action="store_true", help="continue the last run of this file where it stopped")
+    parser.add_argument("--agent", metavar="AGENT", help="with --resume: continue the run in this agent's session")
+    parser.add_argument(
+        "--rerun", metavar="STEP", help="with --resume: run the step again at which it stopped, though it may have run"
+    )
+    parser.add_argument("--skip", metavar="STEP", help="with --resume: skip the step at which it stopped")
+    parser.add_argument("--force", action="store_true", help="resume although steps that are done have changed since")
+    parser.add_argument(
+        "--input", metavar="NAME=VALUE", type=arguments.variable, action="append", default=[], help="a value (repeat)"
+    )
+    parser.add_argument("--only", metavar="STEP", action="append", default=[], help="run only this step (repeat)")
+    parser.add_argument("--from", dest="begin", metavar="STEP", help="begin with this step")
+    parser.add_argument("--until", metavar="STEP", help="end after this step")
+    parser.add_argument("--dry-run", action="store_true", help="list the steps that would run, and run nothing")
+    parser.add_argument("--junit", metavar="PATH", help="write a report as JUnit XML")
+    parser.add_argument("--markdown", metavar="PATH", help="write a report as Markdown")
+    parser.add_argument("--no-start", action="store_true", help="start no daemon if none runs")
+    arguments.add_json(parser, "print each event, or each step, as one JSON object")
+    arguments.add_place(parser)
+    return parser
+
+
+def main(typed: Sequence[str]) -> int:
+    parser = own_parser()
+    args = parser.parse_args(typed)
+    if args.action == "check":
+        return max(map(_check, args.files))
+    if len(args.files) > 1:
+        parser.error(f"`{args.action}` takes one file, not {len(args.files)}")
+    if (args.rerun or args.skip or args.agent) and not args.resume:
+        parser.error("--rerun, --skip and --agent are for --resume")
+    try:
+        workflow = _load(args.files[0])
+        if args.action == "list" or args.dry_run:
+            return _list(workflow, args)
+        return _run(workflow, args)
+    except InvalidWorkflow as error:
+        if ErrorFormat.json:
+            raise
+        for line in str(error).splitlines():
+            talk(line)
+        return REFUSED
+
+
+def _load(path: str) -> Workflow:
+    from ..search import limit_searches
+    from ..workflow.workflow import Workflow
+
+    limit_searches()
+    try:
+        return Workflow.load(path)
+    except OSError as error:
+        raise InvalidRequest(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _check(path: str) -> int:
+    """Print the mistakes of a file. Returns the exit status."""
+    try:
+        workflow = _load(path)
+    except InvalidWorkflow as error:
+        show(*(escaped(line) for line in str(error).splitlines()))
+        return 1
+    show(f"{escaped(path)}: {len(workflow.all_steps)} steps, no mistakes")
+    return 0
+
+
+def _list(workflow: Workflow, args: argparse.Namespace) -> int:
+    from ..workflow.runner import Asked, selected
+
+    chosen = selected(workflow, Asked(only=args.only, begin=args.begin, until=args.until))
+    steps = [(number, one) for number, one in enumerate(workflow.all_steps, 1) if number in chosen]
+    if args.json:
+        show_json([{"step": number, **one.model_dump(by_alias=True)} for number, one in steps])
+        return 0
+    last = len(workflow.steps)
+    rows = [
+        (number, one.id or "-", one.line, one.title, "finally" if number > last else one.if_ or "")
+        for number, one in steps
+    ]
+    show(*table(("STEP", "ID", "LINE", "TITLE", "IF"), rows))
+    return 0
+
+
+def _run(workflow: Workflow, args: argparse.Namespace) -> int:
+    from ..daemon.client.session import RemoteSession
+    from ..policy.rules import Policy
+    from .progress import progress
+
+    secrets = _secrets(workflow)
+    chosen = {name: getattr(args, name) for name in _UNFIT}
+    agent = _agent(workflow, args)
+    options: Any = {"recover": True, "timeout": _LIMIT}
+    if secrets:
+        options["policy"] = Policy(secrets=tuple(secrets.values()))
+    shown = progress(args.json)
+    given: dict[str, Any] = {"inputs": dict(args.input), "secrets": secrets, "on_event": shown, **chosen}
+    if args.resume:
+        given |= {"resume": True, "rerun": args.rerun, "skip": args.skip, "force": args.force}
+    with RemoteSession.for_arguments(agent, args.socket, not args.no_start, options) as session:
+        try:
+            session.connect()
+        except AlreadyOpen:
+            raise InvalidRequest(
+                "the secrets are others than those that the shell of this run has: pass those, or end the run with"
+                f" `shellsession kill {agent}`"
+            ) from None
+        try:
+            workflow.run(session, durable=not any(chosen.values()), **given)
+        except KeyboardInterrupt:
+            shown.close()
+            _say_rest(shown.report, agent, args)
+            return INTERRUPTED
+        except InvalidWorkflow:
+            if not args.resume:
+                session.close()
+            raise
+        finally:
+            shown.close()
+            _write_reports(shown.report, args)
+        report = shown.report
+        if report is not None and (report.ok or any(chosen.values())):
+            session.close()
+            return 0 if report.ok else 1
+    _say_rest(report, agent, args)
+    return 1
+
+
+def _say_rest(report: Report | None, agent: str, args: argparse.Namespace) -> None:
+    import shlex
+
+    talk(
+        f"`shellsession workflow run {shlex.quote(args.files[0])} --resume` continues this run; its shell lives on as"
+        f" agent {agent}"
+    )
+
+
+def _write_reports(report: Report | None, args: argparse.Namespace) -> None:
+    if report is not None:
+        for path, text in ((args.junit, report.to_junit), (args.markdown, report.to_markdown)):
+            if path is not None:
+                Path(path).write_text(text(), encoding="utf-8")
+
+
+def _secrets(workflow: Workflow) -> Mapping[str, str]:
+    """The values of the secrets: from the environment, or from the person at the terminal."""
+    found = {name: os.environ[name] for name in workflow.secrets if os.environ.get(name)}
+    for name in workflow.secrets:
+        if name not in found and sys.stdin.isatty():
+            from getpass import getpass
+
+            found[name] = getpass(f"{name}: ", sys.stderr)
+    return {name: value for name, value in found.items() if value}
+
+
+def _agent(workflow: Workflow, args: argparse.Namespace) -> str:
+    """The agent of a new run, named after the file; or that of the last run."""
+    from secrets import token_hex
+
+    place = _record_of(workflow.path)
+    if args.agent is not None:
+        return str(args.agent)
+    if args.resume:
+        try:
+            return place.read_text(encoding="utf-8")
+        except OSError:
+            raise InvalidWorkflow(f"{workflow.path} has no run to resume: run it first") from None
+    agent = f"{Path(workflow.path).stem[:100]}-{token_hex(4)}"
+    if not any(getattr(args, name) for name in _UNFIT):
+        from ..engine.io.directories import make_missing, make_private
+
+        with suppress(OSError):  # then --resume needs --agent
+            make_missing(directory := str(place.parent))
+            make_private(os.path.realpath(directory))
+            place.write_text(agent, encoding="utf-8")
+    return agent
+
+
+def _record_of(path: str) -> Path:
+    """Where the agent of the last run of a file is noted."""
+    from hashlib import sha256
+
+    from ..engine.io.directories import state_directory
+
+    name = sha256(os.fsencode(os.path.realpath(path))).hexdigest()[:16]
+    return Path(state_directory(), "workflows", name)

@@ -1,0 +1,110 @@
+"""The journal of a run: which steps are done, so that another process can continue. Pure.
+
+    (none) --begin--> begun --fail--> failed --begin again--> begun
+                        \\--finish--> done
+
+It is kept in the daemon beside the state of the shell after the last step that is done. A command has a key of its step
+and its attempt. So while a step is begun, the process that continues joins it, or takes its result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ..errors import InvalidWorkflow
+from .model import Definition
+from .report import StepReport
+
+_VERSION: Final = 1
+# Characters of a step's output that the journal keeps.
+_OUTPUT: Final = 1000
+
+
+class Entry(BaseModel):
+    """What is known of one step. ``attempts``: those that have ended."""
+
+    model_config = ConfigDict(frozen=True)
+
+    digest: str = ""
+    state: Literal["begun", "failed", "done"] = "begun"
+    attempts: int = 0
+    report: StepReport | None = None
+
+
+class _Kept(BaseModel):
+    version: Literal[1]
+    run: str
+    path: str
+    inputs: Mapping[str, str]
+    entries: Mapping[int, Entry]
+
+
+class Journal:
+    """The entries of one run, by the numbers of its steps."""
+
+    def __init__(self, definition: Definition, inputs: Mapping[str, str]) -> None:
+        self._digests, self._path, self.inputs = digests(definition), definition.path, dict(inputs)
+        self.entries, self.run = dict[int, Entry](), secrets.token_hex(6)
+
+    def __getitem__(self, number: int) -> Entry:
+        return self.entries.get(number, Entry())
+
+    def key(self, number: int) -> str:
+        """The key of the next attempt of a step."""
+        return f"{self.run}-{number}-{self[number].attempts + 1}"
+
+    def note(self, number: int, state: Literal["begun", "failed", "done"], **changes: Any) -> None:
+        """Note what has become of a step."""
+        changes |= {"state": state, "digest": self._digests[number - 1]}
+        self.entries[number] = self[number].model_copy(update=changes)
+
+    def to_bytes(self) -> bytes:
+        """Return the journal as the daemon keeps it."""
+        entries = {number: one.model_dump(mode="json") for number, one in self.entries.items()}
+        for one in entries.values():
+            if one["report"] is not None:
+                one["report"]["output"] = one["report"]["output"][-_OUTPUT:]
+        fields = {"version": _VERSION, "run": self.run, "path": self._path, "inputs": self.inputs, "entries": entries}
+        return json.dumps(fields).encode()
+
+    def read(self, data: bytes, definition: Definition, force: bool) -> int:
+        """Take over what an earlier process has noted. Returns the number of the first step that is not done.
+
+        Raises InvalidWorkflow, also for a step that is done and has another text now, unless ``force``.
+        """
+        try:
+            kept = _Kept.model_validate_json(data)
+        except ValidationError:
+            raise InvalidWorkflow("this run cannot be resumed: another version of shellsession has begun it") from None
+        self.run, self.inputs = kept.run, {**kept.inputs, **self.inputs}
+        first = 1
+        while (entry := kept.entries.get(first, Entry())).state == "done" and first <= len(self._digests):
+            if entry.digest != self._digests[first - 1] and not force:
+                step = definition.all_steps[first - 1]
+                raise InvalidWorkflow(
+                    f"{definition.path}:{step.line}: step {first} ({step.title}), or what comes before it, has changed"
+                    " since it ran: force it (--force), or run the file anew"
+                )
+            first += 1
+        # What comes after it ran because it had failed. It runs again, with other keys.
+        self.entries = {
+            number: one if number <= first else Entry(attempts=one.attempts) for number, one in kept.entries.items()
+        }
+        return first
+
+
+def digests(definition: Definition) -> tuple[str, ...]:
+    """Return a digest for each step, of what it does and of all that comes before it."""
+    shared = definition.model_dump(mode="json", include={"env", "defaults", "secrets"})
+    found, before = [], json.dumps(shared, sort_keys=True)
+    for step in definition.all_steps:
+        text = json.dumps(step.model_dump(mode="json", exclude={"name"}), sort_keys=True)
+        before = hashlib.sha256(f"{before}\n{text}".encode("utf-8", "surrogatepass")).hexdigest()
+        found.append(before)
+    return tuple(found)

@@ -1,0 +1,128 @@
+"""``shellsession workflow``: what it prints, its exit statuses, its reports, and its picture on a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Final
+
+import pytest
+from commands import all_shown, cli, finish, line, running as command
+from daemons import Daemon
+from system import PATIENCE
+
+_FILE: Final = """\
+name: small
+inputs:
+  who: {default: Ann}
+steps:
+- id: greet
+  run: echo "hello $WHO"
+  env: {WHO: "${{ inputs.who }}"}
+- name: the second
+  run: echo two; false
+  continue-on-error: true
+- run: printf 'no newline'
+finally:
+- run: echo end
+"""
+
+
+@pytest.fixture
+def path(place: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (path := place / "small.yml").write_text(_FILE)
+    return str(path)
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    return {"XDG_STATE_HOME": str(tmp_path / "state")}
+
+
+def test_run_prints_each_step_and_a_table(daemon: Daemon, path: str, env: dict[str, str], place: Path) -> None:
+    reports = ["--junit", str(place / "out.xml"), "--markdown", str(place / "out.md")]
+    done = cli(daemon.socket, "workflow", "run", path, "--input", "who=Ben", *reports, env=env)
+    assert (done.returncode, done.stderr) == (0, b"")
+    lines = [one.partition(" (0.")[0] for one in done.stdout.decode().splitlines()]
+    assert lines[:12] == [
+        *("== 1/4 greet", "hello Ben", "-- ok", "== 2/4 the second", "two", "-- failed, allowed: exit status 1"),
+        *("== 3/4 printf 'no newline'", "no newline", "-- ok", "== 4/4 echo end", "end", "-- ok"),
+    ]
+    assert lines[13].split() == ["STEP", "TITLE", "RESULT", "TIME"]
+    assert 'tests="4" failures="0"' in (place / "out.xml").read_text()
+    assert (place / "out.md").read_text().startswith("# small: success\n")
+    assert b"small-" not in cli(daemon.socket, "ls").stdout  # its shell is closed
+
+
+def test_json_has_an_event_on_each_line(daemon: Daemon, path: str, env: dict[str, str]) -> None:
+    done = cli(daemon.socket, "workflow", "run", path, "--json", "--only", "greet", env=env)
+    events = [json.loads(one) for one in done.stdout.splitlines()]
+    assert [one["event"] for one in events] == [
+        *("workflow_started", "step_started", "step_output", "step_ended", "workflow_ended")
+    ]
+    assert events[-1]["report"]["outcome"] == "success"
+
+
+def test_check_prints_mistakes_and_list_prints_steps(path: str, place: Path) -> None:
+    (bad := place / "bad.yml").write_text("steps:\n- uses: x\n")
+    done = cli("", "workflow", "check", path, str(bad))
+    assert (done.returncode, done.stderr) == (1, b"")
+    assert done.stdout.decode().splitlines() == [
+        f"{path}: 4 steps, no mistakes",
+        f"{bad}:2: steps[0].uses: is not supported: actions of others cannot run here: write their commands in run",
+        f"{bad}:2: steps[0].run: is missing",
+    ]
+    listed = cli("", "workflow", "list", path).stdout.decode().splitlines()
+    assert [one.split() for one in listed[1:3]] == [["1", "greet", "5", "greet"], ["2", "-", "8", "the", "second"]]
+    dry = cli("", "workflow", "run", path, "--dry-run", "--from", "2", "--until", "the second", "--json")
+    assert [one["step"] for one in json.loads(dry.stdout)] == [2, 4]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run", "nowhere.yml"], "nowhere.yml cannot be read: No such file or directory"),
+        (["run", "BAD"], "BAD:2: steps[0].run: is missing"),
+        (["run", "FILE", "FILE"], "`run` takes one file, not 2"),
+        (["run", "FILE", "--rerun", "x"], "--rerun, --skip and --agent are for --resume"),
+        (["run", "FILE", "--resume"], "FILE has no run to resume: run it first"),
+        (["run", "FILE", "--only", "x"], "there is no step 'x': there are greet, the second, 3, 4"),
+        (["run", "FILE", "--input", "x=1"], "there is no input 'x': there are who"),
+    ],
+)
+def test_wrong_call_runs_nothing(
+    daemon: Daemon, path: str, place: Path, env: dict[str, str], words: list[str], said: str
+) -> None:
+    (bad := place / "bad.yml").write_text("steps:\n- name: x\n")
+    names = {"FILE": path, "BAD": str(bad)}
+    done = cli(daemon.socket, "workflow", *(names.get(word, word) for word in words), env=env)
+    for name, file in names.items():
+        said = said.replace(name, file)
+    assert (done.returncode, done.stdout) == (125, b"")
+    assert f"shellsession: {said}" in done.stderr.decode()
+    assert b"small-" not in cli(daemon.socket, "ls").stdout
+
+
+def test_ctrl_c_ends_the_step_and_leaves_the_run(daemon: Daemon, place: Path, env: dict[str, str]) -> None:
+    (path := place / "w.yml").write_text("steps:\n- run: echo begun; sleep 1000\nfinally:\n- run: echo last\n")
+    with command(daemon.socket, "workflow", "run", str(path), env=env) as process:
+        assert [line(process) for _ in range(2)] == [b"== 1/2 echo begun; sleep 1000\n", b"begun\n"]
+        assert process.stdout is not None
+        status, said = finish(process, signal.SIGINT)
+    assert status == 130
+    assert b"--resume` continues this run" in said
+    path.write_text("steps:\n- run: echo repaired\n")
+    assert b"repaired" in cli(daemon.socket, "workflow", "run", str(path), "--resume", env=env).stdout
+
+
+def test_terminal_shows_a_table_that_changes(daemon: Daemon, path: str, env: dict[str, str]) -> None:
+    master, slave = os.openpty()
+    with command(daemon.socket, "workflow", "run", path, env=env | {"TERM": "xterm"}, stdout=slave) as process:
+        os.close(slave)
+        shown = all_shown(master).decode()
+        assert process.wait(PATIENCE) == 0
+    assert "✓" in shown
+    assert "failed, allowed: exit status 1" in shown
+    assert "\x1b[?25h" in shown  # the cursor is back
