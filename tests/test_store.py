@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import sqlite3
+import stat
 import subprocess
 import sys
 import time
@@ -16,7 +17,7 @@ from hypothesis import given, settings, strategies as st
 from system import SOAK, wait_until
 
 from shellsession import store
-from shellsession.store import Store, StoredAgent, packed, path_for
+from shellsession.store import Store, StoredAgent, StoredReceipt, packed, path_for
 
 PATHS = st.binary(max_size=20).map(os.fsdecode)
 TEXTS = st.text(max_size=20)
@@ -289,3 +290,41 @@ def test_log_of_large_snapshots_is_copied_into_the_database(tmp_path: Path) -> N
         assert ours.put_snapshot("a", packed(os.urandom(1 << 18)))
     wait_until(lambda: os.stat(f"{tmp_path}/state.db").st_size > 1 << 18, "the copy")
     ours.close()
+
+
+def test_synced_receipts_are_there_after_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a disk has for certain is what was there at a sync. The log is checkpointed and reused meanwhile."""
+    monkeypatch.setattr(store, "_CHECKPOINT_EVERY", 20)
+    path, synced, directories = tmp_path / "state" / "state.db", list[Path](), 0
+    fdatasync, fsync = os.fdatasync, os.fsync
+
+    def note(file: int) -> None:
+        fdatasync(file)
+        assert os.path.samestat(os.fstat(file), os.stat(f"{path}-wal"))
+        synced.append(tmp_path / f"disk{len(synced)}" / "state.db")
+        synced[-1].parent.mkdir(mode=0o700)
+        for end in ("", "-wal"):
+            shutil.copy(f"{path}{end}", f"{synced[-1]}{end}")
+
+    def count(file: int) -> None:
+        nonlocal directories
+        directories += stat.S_ISDIR(os.fstat(file).st_mode)
+        fsync(file)
+
+    monkeypatch.setattr(os, "fdatasync", note)
+    monkeypatch.setattr(os, "fsync", count)
+    ours = Store(str(path))
+    for number in range(300):
+        ours.put_receipt("a", f"k{number}", StoredReceipt(b"d", time.time(), 7, stdout=bytes(number * 10)))
+        if number % 10 == 0:
+            ours.sync()
+    ours.close()
+    assert directories >= 2, "the database and its directory are known by name"
+    monkeypatch.undo()
+    assert len(synced) == 30
+    for at, disk in enumerate(synced):
+        with open(f"{disk}-wal", "ab") as log:  # the beginning of what was written later
+            log.write(os.urandom(1000))
+        again = Store(str(disk))
+        assert {key for _, key, _ in again.receipts()} == {f"k{number}" for number in range(10 * at + 1)}
+        again.close()
