@@ -51,6 +51,7 @@ class InnerHere(Inner, Protocol):
     """Of a session in this process."""
 
     engine: Engine
+    line: Any  # its callers; a tool that is cancelled drops its own place
     attached: bool  # a person is attached to it: it is not closed for being idle
     relied_on: bool  # a tool depends on its state: if it was closed for being idle, the next call reports that
     lasts: bool  # its tool promises that it lasts as long as its agent: only an ``idle_ttl`` closes it

@@ -50,7 +50,8 @@ if TYPE_CHECKING:
 class Session(Base, ThreadSession[Request]):
     """One bash that stays open: directory, variables, functions, aliases and options persist from call to call.
 
-    Many threads may use it; it serves their calls one after the other. Use it in a ``with`` block, or ``close()`` it.
+    Many threads may use it; it serves their calls in the order in which they come. Use it in a ``with`` block, or
+    ``close()`` it.
     """
 
     def _prepare(self) -> None:
