@@ -109,7 +109,7 @@ def test_command_whose_daemon_was_killed_is_not_run_again(tmp_path: Path, gate: 
         gate.until_begun()
         pid = sh.pid
         daemon.stop(signal.SIGKILL)
-        with pytest.raises(OutcomeUnknown):
+        with pytest.raises(OutcomeUnknown, match="call again with the same idempotency key"):
             result.result(PATIENCE)
     gate.open()
     with running(tmp_path / "daemon") as daemon, session(daemon) as sh:

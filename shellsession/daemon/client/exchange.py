@@ -41,6 +41,9 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5  # seconds between two attempts
 # unless the daemon is stopped (SIGSTOP).
 _SENT_WITHIN: Final = 1.0
 _UNKNOWN: Final = "check whether the command has done its work, and run it again only if it has not"
+_ASK_AGAIN: Final = (
+    "call again with the same idempotency key: the next daemon returns the result, or says what is known"
+)
 _GONE: Final = "if that daemon has ended, so has the session, and the next command gets a fresh shell"
 
 
@@ -276,7 +279,9 @@ class Exchange:
     def _check_daemon(self, link: Link) -> None:
         """Raise an error if this is another daemon than the one that got the request, or that holds the session."""
         if self.id and not self.id.startswith(link.incarnation + "."):
-            raise OutcomeUnknown(f"the daemon that ran this has ended, and another one runs now: {_UNKNOWN}; {_GONE}")
+            raise OutcomeUnknown(
+                f"the daemon that ran this has ended, and another one runs now: {self._advice}; {_GONE}"
+            )
         if self._expected not in ("", link.incarnation):
             raise DaemonUnavailable(
                 "the daemon that held this session has ended, and its state is lost; nothing was run: run the command"
@@ -323,7 +328,12 @@ class Exchange:
 
     def _unreachable(self, error: DaemonUnavailable) -> ShellSessionError:
         """The error when no connection could be made or kept: OutcomeUnknown if the request was sent, or ``error``."""
-        return OutcomeUnknown(f"the daemon was lost while it ran this: {_UNKNOWN}; {_GONE}") if self.id else error
+        return OutcomeUnknown(f"the daemon was lost while it ran this: {self._advice}; {_GONE}") if self.id else error
+
+    @property
+    def _advice(self) -> str:
+        """What to do if the outcome is unknown. A daemon elsewhere may have a successor that lacks its receipts."""
+        return _ASK_AGAIN if "idempotency_key" in self._request.header and self.transport.is_local else _UNKNOWN
 
 
 def cancel_request(
