@@ -179,10 +179,13 @@ def parse_end(data: bytes, before: Snapshot) -> Snapshot:
 
 def _outermost(name: str, layers: list[dict[str, Variable]], before: Snapshot) -> Variable | None:
     """Return the global variable of that name: the one with the mark, in the first layer that shows it."""
+    last = before.variables.get(name)
     for layer in layers:
-        if (one := layer.get(name)) is not None and "t" in one.attributes and one.value is not None:
-            return one._replace(attributes=one.attributes.replace("t", ""))
-    return before.variables.get(name)  # if there was none, the mark has made one that has no value
+        if (one := layer.get(name)) is not None and "t" in one.attributes:
+            one = one._replace(attributes=one.attributes.replace("t", ""))
+            # If there was none, the mark has made one that has no value.
+            return one if one.value is not None or one == last else None
+    return last
 
 
 def is_same(one: bytes, other: bytes) -> bool:
