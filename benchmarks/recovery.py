@@ -30,15 +30,15 @@ _LIMIT: Final = "trap '' INT; while :; do :; done"
 DEATHS: Final = {
     "exit": "exit 1",
     "exit in a function": "die() { echo failed >&2; exit 2; }; die",
-    "an unset variable": "set -euo pipefail; cd /; : $nothing",
+    "an unset variable": "set -euo pipefail; : $nothing",
     "exec": "exec true",
     "SIGKILL": "kill -9 $$",
     "no memory": "ulimit -v 30000; printf -v big %99999999d 1",
     "a time limit": _LIMIT,
     _IDLE: "",
 }
-# A model takes at least this many seconds for a turn, and the state is kept once a second.
-_THINKING: Final = 1.1
+# A model takes at least this many seconds for a turn. The state is kept once a second; more rarely on a busy machine.
+_THINKING: Final = 2.0
 # Pairs that run at the same time: they wait more than they work.
 _AT_ONCE: Final = 24
 _KEEP: Final = "export -p >|{0}/exports; pwd >|{0}/cwd"
