@@ -205,6 +205,17 @@ def test_command_that_was_handed_back_is_joined(ours: Daemon, gate: Gate) -> Non
     assert gate.count == 1
 
 
+def test_command_beside_one_that_was_handed_back_is_refused_and_has_no_receipt(ours: Daemon, gate: Gate) -> None:
+    with session(ours) as sh:
+        sh.run(gate.text, timeout=0.3, on_timeout="yield")
+        for _ in range(2):
+            with pytest.raises(SessionBusy, match="a command still runs"):
+                sh.run("echo next", idempotency_key="k")
+        gate.open()
+        sh.wait()
+        assert [sh.run("echo next", idempotency_key="k").replayed for _ in range(2)] == [False, True]
+
+
 def test_command_that_was_refused_has_no_receipt(ours: Daemon, place: Path) -> None:
     with connect("a", ours.socket, False, cwd="/", policy=Policy(deny_commands=["rm"])) as sh:
         for _ in range(2):

@@ -22,6 +22,7 @@ from ...engine.verbs.delivery import Delivery
 from ...engine.verbs.expect import glimpse
 from ...errors import (
     RESTARTED,
+    STILL_RUNS,
     InvalidRequest,
     LimitReached,
     PolicyRefused,
@@ -211,11 +212,13 @@ async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
     shared.note_author(command, by_person)
     client, viewer = incoming.connection.pid, incoming.connection if by_person else None
     begun = shared.begin(command, request.id, client, viewer, key or "")
+    if key is not None and begun is None:  # it would run, without a receipt, if the earlier one ended just now
+        raise SessionBusy(STILL_RUNS)
     delivery = begun or Delivery()
     with shared.attending() as ending, _streaming(shared.fanout if begun else None, incoming):
         try:
             run = shared.session._request(command, options)
-            if key is not None and begun:
+            if key is not None:
                 await shared.write_receipt(key, _digest(incoming), request.id)
             result = await shared.session._run(run)
             if not by_person:  # who is not the agent
