@@ -9,7 +9,7 @@ import pytest
 from documents import blocks, own_daemon, prints_as_shown, read, run_bash, run_python
 
 _TEXT: Final = read("README.md")
-_WORDS: Final = 900
+_WORDS: Final = 1000
 
 
 @pytest.fixture(scope="module", autouse=True)

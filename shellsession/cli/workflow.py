@@ -25,6 +25,7 @@ EXAMPLES: Final = (
     ("shellsession workflow run build.yml --input version=1.2 --junit out.xml", "with a value, and a report for CI"),
     ("shellsession workflow run build.yml --only lint --only test", "two of its steps"),
     ("shellsession workflow check *.yml", "look for mistakes, and run nothing"),
+    ("shellsession workflow run README.md", "the blocks of bash and console in a page"),
     ("shellsession workflow list build.yml", "its steps"),
 )
 _DESCRIPTION: Final = """\
@@ -40,7 +41,12 @@ _UNFIT: Final = ("only", "begin", "until")
 def own_parser() -> argparse.ArgumentParser:
     parser = arguments.parser("workflow", "(run | check | list) [OPTIONS] FILE...", _DESCRIPTION, EXAMPLES)
     parser.add_argument("action", choices=("run", "check", "list"), help="what to do with the files")
-    parser.add_argument("files", metavar="FILE", nargs="+", help="a workflow in YAML; `run` takes one")
+    parser.add_argument(
+        "files",
+        metavar="FILE",
+        nargs="+",
+        help="a workflow in YAML, or a page in Markdown (.md) with blocks of bash; `run` takes one",
+    )
     parser.add_argument("--resume", action="store_true", help="continue the last run of this file where it stopped")
     parser.add_argument("--agent", metavar="AGENT", help="with --resume: continue the run in this agent's session")
     parser.add_argument(

@@ -25,6 +25,7 @@ from pydantic import (
 from ..models import LONGEST
 from ..patterns import compiled
 from .expression import Expression, Name, begins_expression, condition, parts_of
+from .transcript import check as check_lines
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
@@ -117,20 +118,27 @@ class Model(BaseModel):
 class Expect(Model):
     """What a step must do to succeed.
 
-    ``exit_code``: its status (default 0). ``output_contains``: texts that its output must have. ``output_matches``: a
-    regular expression that must be found in it; ``^`` and ``$`` match at lines. ``output``: all of its output, line by
-    line; a line may end with `` (glob)`` or `` (regex)``, and ``...`` alone stands for any lines.
+    ``exit_code``: its status (default 0; None: any). ``output_contains``: texts that its output must have.
+    ``output_matches``: a regular expression that must be found in it; ``^`` and ``$`` match at lines. ``output``: all
+    of its output, line by line. ``...`` in it stands for any text, and alone for any lines; a line may end with
+    `` (glob)`` or `` (regex)``.
     """
 
-    exit_code: StrictInt = 0
+    exit_code: StrictInt | None = 0
     output_contains: Annotated[tuple[Text, ...], OneOrMore] = ()
     output_matches: Pattern | None = None
     output: Text | None = None
 
+    @field_validator("output")
+    @classmethod
+    def _lines(cls, value: str | None) -> str | None:
+        check_lines(value or "")
+        return value
+
     @field_validator("exit_code")
     @classmethod
-    def _status(cls, value: int) -> int:
-        if not 0 <= value <= 255:
+    def _status(cls, value: int | None) -> int | None:
+        if value is not None and not 0 <= value <= 255:
             raise ValueError(f"must be an exit status from 0 to 255, not {value}")
         return value
 

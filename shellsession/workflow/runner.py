@@ -620,7 +620,7 @@ def found(pattern: str, text: str) -> bool:
 
 def fault_of(expect: Expect, result: Result, output: str) -> str:
     """Return what a step has not done that was expected of it; or ""."""
-    if result.exit_code != expect.exit_code:
+    if expect.exit_code not in (None, result.exit_code):
         wanted = f", not {expect.exit_code}" if expect.exit_code else ""
         return f"exit status {result.exit_code}{wanted}"
     try:

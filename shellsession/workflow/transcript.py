@@ -58,7 +58,9 @@ def _pattern(line: str) -> re.Pattern[str] | None:
     for end in _REGEX:
         if line.endswith(end):
             return compiled("output", rf"(?:{line.removesuffix(end)})\Z")
-    return re.compile(translate(line.removesuffix(_GLOB))) if line.endswith(_GLOB) else None
+    if line.endswith(_GLOB):
+        return re.compile(translate(line.removesuffix(_GLOB)))
+    return re.compile(".*?".join(map(re.escape, line.split(_ANY))) + r"\Z") if _ANY in line else None
 
 
 def _test(line: str) -> Callable[[str], bool]:

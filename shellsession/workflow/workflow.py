@@ -6,17 +6,20 @@ import os
 from collections.abc import Awaitable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self, overload
+from typing import Any, Final, Self, overload
 
 from ..daemon.client.remote import Remote
 from ..errors import InvalidRequest
 from ..models import path_text
 from ..signatures import LoopSession, ThreadSession
+from . import markdown
 from .drivers import adrive, drive
 from .loading import Fault, invalid, loads
 from .model import Definition
 from .report import Report
 from .runner import Asked, Durability, OnEvent, Runner
+
+_MARKDOWN: Final = (".md", ".markdown")
 
 
 class Workflow(Definition):
@@ -28,7 +31,7 @@ class Workflow(Definition):
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
-        """Read a workflow from a file in YAML.
+        """Read a workflow from a file in YAML or, if its name ends with ``.md``, in Markdown.
 
         Raises InvalidWorkflow, whose message has a line for each mistake: the file, the line, the field, and what is
         allowed. Raises OSError, and MissingExtra without the extra ``workflow``.
@@ -45,8 +48,8 @@ class Workflow(Definition):
 
     @classmethod
     def loads(cls, text: str, path: str = "<text>") -> Self:
-        """As ``load``, from a text in YAML. ``path``: what messages call it."""
-        return loads(text, path, cls)
+        """As ``load``, from a text. ``path``: what messages call it; the kind of text is that of its name."""
+        return markdown.loads(text, path, cls) if path.endswith(_MARKDOWN) else loads(text, path, cls)
 
     @overload
     def run(

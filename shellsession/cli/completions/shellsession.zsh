@@ -409,7 +409,7 @@ _shtab_shellsession_workflow_options=(
   "--socket[the daemon\'s socket]:PATH:_files"
   "--via[a program that leads to the daemon elsewhere, such as \'ssh box\']:WORDS:"
   ":what to do with the files:(run check list)"
-  "(*):a workflow in YAML:"
+  "(*):a workflow in YAML, or a page in Markdown:"
 )
 
 # guard to ensure default positional specs are added only once per session
