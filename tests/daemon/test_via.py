@@ -331,6 +331,20 @@ def test_a_refusal_of_the_bridge_is_escaped() -> None:
         connect("a", via=["sh", "-c", "printf '\\033[31mevil\\n' >&2"])
 
 
+def test_way_that_worked_and_greets_no_more_is_given_up_earlier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "_REOPEN", 1.0)
+    silent, greeting = tmp_path / "silent", frames.greeting({"cwd": "/"}, "1-2", VERSION)
+    answer = f"os.write(1, {greeting!r}); os.read(0, 100); os.write(1, {frames.frame(frames.REFUSED, 1, b'no')!r})"
+    program = f"import os, time; time.sleep(1000 * os.path.exists({str(silent)!r})); {answer}"
+    with pytest.raises(DaemonUnavailable, match=r"^no "):
+        connect("a", via=[sys.executable, "-c", program])
+    silent.touch()
+    with pytest.raises(DaemonUnavailable, match="sent no greeting for 1 s"):
+        connect("a", via=[sys.executable, "-c", program])
+
+
 def test_a_program_that_is_missing_here() -> None:
     with pytest.raises(DaemonUnavailable, match="could not be started"):
         connect("a", via=["no-such-program"])
