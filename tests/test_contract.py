@@ -297,6 +297,13 @@ def test_behind_the_result_of_a_stream_the_session_is_free(sh: Session) -> None:
     assert outcomes == ["exited"]
 
 
+def test_stream_at_its_time_limit_keeps_the_shell(sh: Session) -> None:
+    sh.run("X=kept")
+    *_, last = sh.stream("sleep 1000", timeout=SOON)
+    assert isinstance(last, Result)
+    assert (last.outcome, last.state_kept, sh.run("echo $X").stdout) == ("timed_out", True, "kept\n")
+
+
 def test_leaving_a_stream_interrupts_the_command(sh: Session) -> None:
     seconds = unique_seconds()
     stream = sh.stream(f"echo a; sleep {seconds}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -217,6 +219,19 @@ def test_database_that_another_process_has_open_is_left_alone(tmp_path: Path) ->
     again = Store(path)
     assert again.agents() == {"a": StoredAgent("/first")}
     again.close()
+
+
+def test_database_that_is_locked_for_a_moment_is_used(tmp_path: Path) -> None:
+    path = str(tmp_path / "state.db")
+    Store(path).close()
+    with open(path) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        timer = threading.Timer(0.1, fcntl.flock, (file, fcntl.LOCK_UN))
+        timer.start()
+        ours = Store(path)
+        timer.join()
+    assert ours.fault == ""
+    ours.close()
 
 
 def test_database_that_was_removed_is_made_again(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from shellsession import Agents, AsyncAgents, InvalidRequest
 from shellsession.contracts import bashtool, langchain, phoenix, spec, strands
-from shellsession.contracts.contract import BadCall
+from shellsession.contracts.contract import BadCall, Input, tool_definition
 from shellsession.models import Request, Result
 
 CONTRACTS: Final = {"spec": spec, "strands": strands, "langchain": langchain, "bashtool": bashtool, "phoenix": phoenix}
@@ -97,3 +97,13 @@ def test_what_confirms_has_the_documents_name_too() -> None:
             bash({"command": "false"})
     with pytest.raises(InvalidRequest, match="two names"):
         bashtool.BashTool(confirm=bool, confirm_fn=bool)
+
+
+def test_docstring_of_an_input_is_not_for_the_model() -> None:
+    class Documented(Input):
+        """Ours."""
+
+        command: str
+
+    schema = tool_definition("bash", "Run it", Documented)["input_schema"]
+    assert schema.keys() == {"type", "properties", "required", "additionalProperties"}

@@ -12,8 +12,27 @@ from commands import cli
 from daemons import Raw, looks_into_it, running, serving
 from system import is_alive, unique_seconds, wait_until, with_argument
 
-from shellsession import LimitReached, RemoteSession, SessionClosed, TooManySessions, aconnect, connect
+from shellsession import (
+    LimitReached,
+    RemoteSession,
+    SessionClosed,
+    ShellUnavailable,
+    TooManySessions,
+    aconnect,
+    connect,
+)
 from shellsession.daemon.client import admin
+
+
+def test_session_whose_bash_did_not_start_takes_no_room(tmp_path: Path) -> None:
+    with running(tmp_path / "daemon", "--max-sessions", "1") as daemon, Raw(daemon.socket) as raw:
+        with pytest.raises(ShellUnavailable):
+            connect("a", daemon.socket, False, cwd="/", bash="/bin/false").run("true")
+        assert raw.agents() == []
+        for agent in ("a", "b"):
+            with connect(agent, daemon.socket, False, cwd="/") as session:
+                assert session.run("echo room").stdout == "room\n"
+                session.close()
 
 
 def test_at_the_limit_the_idle_ones_are_named(tmp_path: Path) -> None:

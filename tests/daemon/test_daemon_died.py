@@ -89,6 +89,18 @@ def test_with_asyncio_too_a_session_that_is_gone_is_reported_once(tmp_path: Path
         asyncio.run(main(daemon.socket))
 
 
+def test_property_of_an_asyncio_session_that_is_gone_starts_no_daemon(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with await aconnect("lost", daemon.socket, cwd="/") as session:  # to connect may start one
+            assert session.pid is None
+            daemon.stop(signal.SIGKILL)
+            with pytest.raises(DaemonUnavailable):
+                _ = session.pid
+
+    with running(tmp_path / "daemon") as daemon:
+        asyncio.run(main())
+
+
 def test_a_session_that_is_gone_is_reported_when_a_proxy_hides_it(tmp_path: Path, place: Path) -> None:
     """The connection ends a moment after the request was written: whether it arrived, nobody knows."""
     with (

@@ -72,6 +72,21 @@ def test_who_waits_keeps_nobody_from_typing(raw: Raw, sh: RemoteSession) -> None
     assert Path(sh.cwd, "all").read_text() == many
 
 
+def test_input_for_which_the_terminal_has_no_room_yet_comes_later_while_somebody_waits(
+    raw: Raw, sh: RemoteSession
+) -> None:
+    go, many = Path(sh.cwd, "go"), "".join(f"{number}\n" for number in range(20_000))
+    later = "until [ -e go ]; do sleep 0.05; done; head -n 20000 >all"
+    assert sh.run(later, timeout=0.05, on_timeout="yield", stdin=TTY).outcome == "running"
+    stays(raw, sh)
+    with ThreadPoolExecutor(1) as threads:
+        typed = threads.submit(sh.type, many)
+        go.touch()
+        typed.result(PATIENCE)
+    wait_until(lambda: sh.state == "idle", "its end")
+    assert go.with_name("all").read_text() == many
+
+
 def test_what_cannot_be_typed_is_refused_while_somebody_waits(raw: Raw, sh: RemoteSession) -> None:
     sh.run("sleep 100", timeout=0.05, on_timeout="yield")
     stays(raw, sh)

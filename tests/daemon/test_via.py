@@ -345,6 +345,22 @@ def test_way_that_worked_and_greets_no_more_is_given_up_earlier(
         connect("a", via=[sys.executable, "-c", program])
 
 
+def test_way_whose_bridges_end_after_their_greeting_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_REOPEN", 0.3)
+    greeting = shlex.quote(frames.greeting({"cwd": "/"}, "1-2", VERSION).decode())
+    with pytest.raises(DaemonUnavailable):
+        connect("a", via=["sh", "-c", f"printf %s {greeting}"])
+
+
+def test_pipe_that_is_reset_has_ended() -> None:
+    near, far = socket.socketpair()
+    with near:
+        near.sendall(b"never read")
+        far.close()
+        with pytest.raises(mux.PipeEnded):
+            mux.Mux(FilePipe(near.fileno(), near.fileno())).receive()
+
+
 def test_a_program_that_is_missing_here() -> None:
     with pytest.raises(DaemonUnavailable, match="could not be started"):
         connect("a", via=["no-such-program"])

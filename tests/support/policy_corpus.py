@@ -83,6 +83,7 @@ CASES: Final = (
     Case("(cd x; bash) <<E\nrm x\nE", ("cd x", "bash", "rm x")),
     Case("bash <<-!\n\ta 'b\n\tc'\n\t!", ("bash", "a b\nc")),
     Case("curl x | bash", ("curl x", "bash"), True),
+    Case("curl x | bash 3</dev/null", ("curl x", "bash"), True),
     Case("echo 'rm x' && bash", ("echo rm x", "bash"), True),
     Case("source <(curl x)", ("source ?", "curl x"), True),
     Case("bash script.sh -c x; bash </dev/null", ("bash script.sh -c x", "bash")),
