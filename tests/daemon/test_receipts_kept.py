@@ -228,6 +228,16 @@ def test_oldest_output_goes_first_and_is_counted() -> None:
     assert (first.stdout_bytes, first.stdout_omitted, first.exit_code) == (b"", 10, 0)
 
 
+def test_large_output_in_place_of_many_small_ones_is_kept() -> None:
+    disk = Disk()
+    receipts = Receipts(disk, LIFETIME, Bounds(2000, 1200), OF_ALL)
+    kept(receipts, disk, 1200, output=1)
+    receipts.send("a", "large", b"d", "large", 1, 2000.0)
+    receipts.note("large", ended("x" * 1100))
+    assert sum(len(one.stdout) for one in disk.rows.values()) == 1200
+    assert len(disk.rows["a", "large"].stdout) == 1100
+
+
 def test_receipts_of_all_agents_are_bounded_together() -> None:
     disk = Disk()
     receipts = Receipts(disk, LIFETIME, OF_ALL, Bounds(3, 25))

@@ -144,7 +144,7 @@ class Receipts:
         if not result.still_running:
             self._forget_request(request)
         with suppress(OSError):  # its outcome is unknown then
-            self._put(name, receipt, bounded(result, OUTPUT))
+            self._keep(name, self._put(name, receipt, bounded(result, OUTPUT)))
 
     def so_far(self, agent: str, key: str) -> Result | None:
         """The last result that is noted of the command with that key; None if there is none."""
@@ -204,13 +204,14 @@ class Receipts:
             while kept.too_many and (oldest := next((one for one in kept.names if one not in self._requests), None)):
                 self._drop(oldest)
 
-    def _put(self, name: Name, before: StoredReceipt, result: Result) -> None:
+    def _put(self, name: Name, before: StoredReceipt, result: Result) -> int:
+        """Write a receipt with a result. Returns how many bytes of output it has."""
         header, (stdout, stderr) = from_result(result)
         ended = not result.still_running
         self._shelf.put_receipt(
             *name, before._replace(ended=ended, result=to_json(header), stdout=stdout, stderr=stderr)
         )
-        self._keep(name, len(stdout) + len(stderr))
+        return len(stdout) + len(stderr)
 
     def _forget_output(self, name: Name) -> None:
         self._count(name, 0)
