@@ -86,7 +86,9 @@ def _serve(place: Place) -> None:
                 place.plan.unlink()
                 place.kill(victim, [shared.session.pid or 0 for shared in sessions[-1]])
 
-    def watch(kind: Any, name: str, before: str = "", after: str = "", when: Callable[..., bool] = bool) -> None:
+    def watch(
+        kind: Any, name: str, before: str = "", after: str = "", when: Callable[..., bool] = lambda *_: True
+    ) -> None:
         method = getattr(kind, name)
 
         def watched(self: Any, *values: Any, **named: Any) -> Any:
@@ -99,14 +101,11 @@ def _serve(place: Place) -> None:
 
         setattr(kind, name, watched)
 
-    def always(*_: object) -> bool:
-        return True
-
-    watch(Receipts, "send", "claimed", "written", always)
-    watch(Store, "sync", after="synced", when=always)
-    watch(Core, "begin", before="typing", when=always)
+    watch(Receipts, "send", "claimed", "written")
+    watch(Store, "sync", after="synced")
+    watch(Core, "begin", before="typing")
     watch(ControlSocket, "send", after="typed", when=lambda data: b">>" in data)
-    watch(Receipts, "note", "ended", "recorded", always)
+    watch(Receipts, "note", "ended", "recorded")
     serve, begin = Server._serve, Sessions.__init__
 
     async def served(self: Server, incoming: Any) -> None:

@@ -46,12 +46,7 @@ _BRING_BACK: Final = 'cd "$(<{0}/cwd)"; . {0}/exports'
 NOTHING, EXPORTS, RECOVER = "without recovery", "exports and the directory", "recover=True"
 
 
-def ending(result: Result) -> tuple[str, int | None]:
-    """What the last command shows."""
-    return result.stdout, result.exit_code
-
-
-def die(session: Session, death: str) -> Result | None:
+def die(session: Session, death: str) -> Result:
     """End the shell. Returns the result that says so."""
     if death != _IDLE:
         limit = {"timeout": 0.2, "on_timeout": "kill"} if death == "a time limit" else {}
@@ -78,12 +73,11 @@ def play(sequence: Sequence, how: str, bash: str, turn: int = -1, death: str = "
                     if how == RECOVER:
                         time.sleep(_THINKING)
                     result = die(session, death)
-                    assert result is not None
                     assert not result.state_kept, (death, result)
                     if keeps:
                         session.run(_BRING_BACK.format(top))
-            stdout, exit_code = ending(session.run(sequence.check))
-            return stdout.replace(str(cwd), "WORK"), exit_code
+            last = session.run(sequence.check)
+            return last.stdout.replace(str(cwd), "WORK"), last.exit_code
 
 
 def measure(pairs: int, bash: str, say: Callable[[str], None]) -> dict[str, Counter[bool]]:

@@ -200,8 +200,7 @@ class Store:
         """Keep a receipt. It outlives the process now, and a crash of the machine after ``sync``. Raises OSError."""
         size = len(receipt.stdout) + len(receipt.stderr)
         self._write((_PUT_RECEIPT, (_bytes(agent), _bytes(key), *receipt)), size)
-        if self.fault or self._database is None:
-            raise OSError(self.fault or "this daemon has no state database")
+        self._opened(self.fault)
 
     def drop_receipt(self, agent: str, key: str) -> None:
         """Delete the receipt of a command that was not run."""
@@ -222,8 +221,7 @@ class Store:
     def put_checkpoint(self, agent: str, data: bytes, state: bytes | None) -> None:
         """Keep a client's bytes and a ``packed`` snapshot; None: the one that is there. Raises OSError."""
         self._write((_PUT_CHECKPOINT, (_bytes(agent), time.time(), data, state)), len(data) + len(state or b""))
-        if self.fault or self._database is None:
-            raise OSError(self.fault or "this daemon has no state database")
+        self._opened(self.fault)
 
     def forget_checkpoint(self, agent: str) -> bool:
         """Delete the checkpoint of an agent. True if it had one."""
@@ -242,12 +240,16 @@ class Store:
     def _rows(self, query: str, values: tuple[bytes, ...] = ()) -> list[Any]:
         import sqlite3
 
-        if self._lost or self._database is None:
-            raise OSError(self._lost or "this daemon has no state database")
         try:
-            return self._database.execute(query, values).fetchall()
+            return self._opened(self._lost).execute(query, values).fetchall()
         except sqlite3.Error as error:
             raise OSError(str(error)) from error
+
+    def _opened(self, fault: str) -> sqlite3.Connection:
+        """The database. Raises OSError with the fault if there is one, and if there is no database."""
+        if fault or self._database is None:
+            raise OSError(fault or "this daemon has no state database")
+        return self._database
 
     def sync(self) -> None:
         """Wait until the disk has all that was written. May be called in another thread. Raises OSError.

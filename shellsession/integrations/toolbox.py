@@ -738,9 +738,8 @@ class Toolbox:
             UNLESS_LOST.set(before[1])
             line.leave(place)
             if self._line is line and not line.loop.is_closed():
-                self._limit.set_alarm(
-                    line.loop, self._end
-                )  # also after an error of this call: an earlier command may still run
+                # Also after an error of this call: an earlier command may still run.
+                self._limit.set_alarm(line.loop, self._end)
 
     def _reword(self, error: ShellSessionError) -> None:
         """Raise the library's error in words for the model, which knows only this toolbox's verbs, without secrets."""

@@ -30,7 +30,7 @@ OUTPUT: Final = 1 << 16
 _SHOWN: Final = 500
 
 
-class Shelf(Protocol):
+class ReceiptStore(Protocol):
     """Where receipts are kept; see ``Store``."""
 
     def receipt(self, agent: str, key: str) -> StoredReceipt | None: ...
@@ -84,8 +84,10 @@ class _Kept:
 class Receipts:
     """The receipts of one daemon's agents. ``lifetime``: how many seconds one is kept. ``now``: the time of day."""
 
-    def __init__(self, shelf: Shelf, lifetime: float, of_agent: Bounds = OF_AGENT, of_all: Bounds = OF_ALL) -> None:
-        self._shelf, self._lifetime, self._of_agent = shelf, lifetime, of_agent
+    def __init__(
+        self, store: ReceiptStore, lifetime: float, of_agent: Bounds = OF_AGENT, of_all: Bounds = OF_ALL
+    ) -> None:
+        self._store, self._lifetime, self._of_agent = store, lifetime, of_agent
         self._running: dict[str, tuple[Name, StoredReceipt]] = {}  # by the request that runs the command
         self._requests: dict[Name, str] = {}
         self._all, self._of = _Kept(of_all), dict[str, _Kept]()  # all that the store has
@@ -101,11 +103,11 @@ class Receipts:
             if (agent, key) not in self._all.names:
                 return None
             request = self._requests.get((agent, key), "")
-            found = self._running[request][1] if request else self._shelf.receipt(agent, key)
+            found = self._running[request][1] if request else self._store.receipt(agent, key)
         except OSError as error:
             raise ReceiptUnavailable(unavailable(error)) from error
         if found is None:
-            raise OutcomeUnknown(f"the receipt of the key {key!r} was removed from the database: {_check(key)}")
+            raise OutcomeUnknown(f"the receipt of the key {key!r} was removed from the database: {_advice(key)}")
         if not request and now - found.began > self._lifetime:
             self._drop((agent, key))
             return None
@@ -125,7 +127,7 @@ class Receipts:
         """Note that the command is about to be sent to bash. Raises ReceiptUnavailable."""
         receipt = StoredReceipt(digest, now, pid)
         try:
-            self._shelf.put_receipt(agent, key, receipt)
+            self._store.put_receipt(agent, key, receipt)
         except OSError as error:
             raise ReceiptUnavailable(unavailable(error)) from error
         self._running[request], self._requests[agent, key] = ((agent, key), receipt), request
@@ -149,7 +151,7 @@ class Receipts:
     def so_far(self, agent: str, key: str) -> Result | None:
         """The last result that is noted of the command with that key; None if there is none."""
         with suppress(OSError):
-            return None if (found := self._shelf.receipt(agent, key)) is None else _result(found)
+            return None if (found := self._store.receipt(agent, key)) is None else _result(found)
         return None
 
     def drop(self, request: str) -> None:
@@ -170,7 +172,7 @@ class Receipts:
         for name in mine.names:
             self._all.drop(name)
             self._forget_request(self._requests.get(name, ""))
-        self._shelf.forget_receipts(agent)
+        self._store.forget_receipts(agent)
         return True
 
     @property
@@ -185,7 +187,7 @@ class Receipts:
     def _read(self) -> None:
         """Learn what an earlier daemon has left. Raises OSError."""
         if not self._is_read:
-            for agent, key, size in self._shelf.receipts():
+            for agent, key, size in self._store.receipts():
                 self._count((agent, key), size)
             self._is_read = True
 
@@ -208,7 +210,7 @@ class Receipts:
         """Write a receipt with a result. Returns how many bytes of output it has."""
         header, (stdout, stderr) = from_result(result)
         ended = not result.still_running
-        self._shelf.put_receipt(
+        self._store.put_receipt(
             *name, before._replace(ended=ended, result=to_json(header), stdout=stdout, stderr=stderr)
         )
         return len(stdout) + len(stderr)
@@ -216,7 +218,7 @@ class Receipts:
     def _forget_output(self, name: Name) -> None:
         self._count(name, 0)
         with suppress(OSError):
-            if (found := self._shelf.receipt(*name)) is not None and (result := _result(found)) is not None:
+            if (found := self._store.receipt(*name)) is not None and (result := _result(found)) is not None:
                 self._put(name, found, without_output(result))
 
     def _drop(self, name: Name) -> None:
@@ -225,7 +227,7 @@ class Receipts:
             mine.drop(name)
             if not mine.names:
                 del self._of[name[0]]
-        self._shelf.drop_receipt(*name)
+        self._store.drop_receipt(*name)
 
     def _forget_request(self, request: str) -> Name | None:
         if (running := self._running.pop(request, None)) is None:
@@ -266,7 +268,7 @@ def unavailable(error: OSError) -> str:
     )
 
 
-def _check(key: str) -> str:
+def _advice(key: str) -> str:
     return f"it was not run again; check what the command has done, and run it with another key than {key!r} if need be"
 
 
@@ -276,5 +278,5 @@ def _unknown(key: str, found: StoredReceipt, result: Result | None, now: float) 
     said = f"; what it had printed last, as far as that is known: {printed!r}" if printed else ""
     return (
         f"the command with the key {key!r} was begun {ago(now - found.began)}{where}, and how it ended is not known:"
-        f" {_check(key)}{said}"
+        f" {_advice(key)}{said}"
     )
