@@ -85,7 +85,7 @@ check: $(VENV)/.installed-dev  ## ruff, mypy --strict, who imports whom, who may
 bench: $(BENCH_VENV)/.installed-bench  ## measure against the floor and the peers (BENCH=--quick for a taste)
 	@$(BENCH_VENV)/bin/python -m benchmarks.bench $(BENCH)
 
-picture: $(BENCH_VENV)/.installed-bench  ## draw the README's picture from a real run of the demo
+picture: $(BENCH_VENV)/.installed-bench  ## draw the pictures of the README from real runs
 	@$(BENCH_VENV)/bin/python -m benchmarks.picture
 
 docs: $(DOCS_VENV)/.installed-docs  ## build the site of docs/ in build/site, with every link checked

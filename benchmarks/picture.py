@@ -1,33 +1,84 @@
-"""`make picture`: draws docs/demo.svg, the picture of the README, from a real run of the demo."""
+"""`make picture`: draws the pictures of the README from real runs: of the demo, and of a workflow while it runs."""
 
 import io
 import re
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
-from shellsession import Session
+from shellsession import Session, Step, Workflow
+from shellsession.cli.progress import Live
+from shellsession.workflow.model import Ready, Retry
+from shellsession.workflow.report import Event, StepOutput
 
-PICTURE = Path(__file__).parent.parent / "docs" / "demo.svg"
+DOCS = Path(__file__).parent.parent / "docs"
 SHOWN = ("1", "8", "9", "12", "15", "16")  # the numbers of the steps
 COLUMNS = 88
 # rich loads its font from a server. The picture takes a font of the reader's instead.
 LOADED_FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 
+WORKFLOW = Workflow(
+    name="build",
+    steps=(
+        Step(name="prepare", run="cp -r benchmarks/demo_project $PLACE && cd $PLACE"),
+        Step(name="new venv", run="python3 -m venv --without-pip venv && . venv/bin/activate; export MODE=test"),
+        Step(name="server", run="python -u -m http.server $PORT", background=True, ready=Ready(port=18765)),
+        Step(
+            name="fetch",
+            run="curl -sf localhost:$PORT/README.md -o /dev/null || ((++TRIES == 2))",
+            retry=Retry(count=2),
+        ),
+        Step(name="lint", run="python -m compileall -q . && test -e setup.cfg", continue_on_error=True),
+        Step(name="test", run="for n in 1 2 3; do echo test_$n ... ok in $PWD with $MODE; sleep 0.3; done"),
+        Step(name="package", run="tar -cf package.tar ."),
+    ),
+    finally_=(Step(name="clean", run="rm -rf $PLACE"),),
+)
+
+
 def main() -> None:
+    draw_demo()
+    draw_workflow()
+
+
+def draw_workflow() -> None:
+    """The table of a run, at the moment when its sixth step has printed its third line."""
+    console = Console(record=True, width=COLUMNS, file=io.StringIO())
+    live = Live(Console(width=COLUMNS, file=io.StringIO(), force_terminal=True))
+
+    def look(event: Event) -> None:
+        live(event)
+        if isinstance(event, StepOutput) and "test_3" in event.text:
+            console.print(Text("$ shellsession workflow run build.yml"))
+            console.print(live.table())
+
+    with TemporaryDirectory() as directory, Session() as session:
+        WORKFLOW.model_copy(update={"env": {"PLACE": f"{directory}/build", "PORT": "18765"}}).run(
+            session, on_event=look
+        )
+    save(console, "workflow", "shellsession workflow")
+
+
+def draw_demo() -> None:
     with Session(extra_env={"TERM": "xterm-256color"}, size=(COLUMNS, 50)) as session:
         demo = session.run([sys.executable, "-m", "benchmarks.demo"], check=True)
     steps = re.split(r"\n(?=\n\x1b\[1m *\d+/)", "\n" + demo.stdout)
     shown = [step.strip("\n") for step in steps if (found := re.search(r"(\d+)/", step)) and found[1] in SHOWN]
     console = Console(record=True, width=COLUMNS, file=io.StringIO())
     console.print(Text.from_ansi("\n\n".join(shown).replace("\n\n\n", "\n\n")))
-    svg = console.export_svg(title="make demo", theme=MONOKAI, unique_id="demo")
+    save(console, "demo", "make demo")
+
+
+def save(console: Console, name: str, title: str) -> None:
+    """Write what was printed as an SVG."""
+    svg = console.export_svg(title=title, theme=MONOKAI, unique_id=name)
     svg = LOADED_FONT.sub("", svg).replace("Fira Code", "Menlo, Consolas, DejaVu Sans Mono")
-    PICTURE.write_text(re.sub(r"[ \t]+$", "", svg, flags=re.MULTILINE), encoding="utf-8")
+    (DOCS / f"{name}.svg").write_text(re.sub(r"[ \t]+$", "", svg, flags=re.MULTILINE), encoding="utf-8")
 
 
 if __name__ == "__main__":
