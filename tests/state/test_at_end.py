@@ -144,6 +144,14 @@ def test_directory_and_variables_of_one_command_are_not_brought_back(sh: Session
     assert sh.run("echo $A $E ${PWD##*/}").stdout == "0 old here\n"
 
 
+def test_forged_state_that_is_too_large_is_not_read(sh: Session) -> None:
+    find = r"""w=tra; w+=p; ends=$("$w" -p EXIT); file=${ends##*>|}; file=${file%%;*}; file=${file//[\\\' ]/}"""
+    assert sh.run(find + "; echo $file").stdout.endswith("-end\n")
+    result = sh.run("A=1; truncate -s 4T $file; kill -9 $$")
+    assert "with the state from before the last command" in result.recovered
+    assert sh.run("echo $A").stdout == "0\n"
+
+
 def test_subshell_that_ends_saves_nothing(sh: Session) -> None:
     sh.run("(A=1; exit 3); x=$(A=2; exit 4); { A=3; exit 2; } & wait")
     assert "from after the last command" in sh.run("A=4; exit").recovered

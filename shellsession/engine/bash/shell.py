@@ -6,6 +6,7 @@ process was started, and turns a failed start into an error.
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import select
@@ -77,6 +78,8 @@ USABLE_DESCRIPTORS = 20
 # While a command has its own 0, 1 and 2, bash keeps its own three at numbers from here on. It needs four there, as it
 # also opens each stream of the command at such a number first.
 _KEPT_FROM, _KEPT = 10, 4
+# No larger file that bash has written is read.
+_SCRATCH_MAX = 256 << 20
 # At most this many scans for processes to kill: one that we may not kill (a setuid program) could start others forever.
 _SCANS = 100
 
@@ -311,7 +314,9 @@ class Shell:
         path = self._root + os.fsdecode(self.scratch_path(name))
         # What is at the path is the session's doing: it must lead nowhere else, and not block.
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            data = file.read()
+            if (size := os.fstat(file.fileno()).st_size) > _SCRATCH_MAX:  # a sparse file costs the session nothing
+                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
+            data = file.read(size)
         with suppress(OSError):
             os.unlink(path)
         return data
