@@ -344,6 +344,22 @@ def test_keyed_command_is_refused_on_a_full_disk_and_runs_when_there_is_room(
     assert (place / "log").read_text() == "ran\n" * 2
 
 
+def test_end_that_no_receipt_can_note_is_still_the_answer(tmp_path: Path, small_disk: Path, gate: Gate) -> None:
+    with running(tmp_path / "daemon") as daemon, session(daemon) as sh:
+        assert sh.run(gate.text, idempotency_key="k", timeout=0.3, on_timeout="yield").still_running
+        with open(small_disk / "filler", "wb", buffering=0) as filler, suppress(OSError):
+            while filler.write(bytes(4096)):
+                pass
+        gate.open()
+        again = session(daemon).run(gate.text, idempotency_key="k")
+        assert (again.exit_code, again.stdout, again.replayed) == (0, "ended\n", True)
+        (small_disk / "filler").unlink()
+        with pytest.raises(OutcomeUnknown):
+            sh.run(gate.text, idempotency_key="k")
+        daemon.stop()
+    assert gate.count == 1
+
+
 def test_keyed_command_is_refused_where_the_state_directory_is_read_only(
     tmp_path: Path, small_disk: Path, place: Path
 ) -> None:

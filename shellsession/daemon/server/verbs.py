@@ -38,7 +38,7 @@ from ...redact import redact_data
 from ...signatures import deadline
 from ...state.snapshot import Snapshot
 from ...state.values import Restored
-from ..protocol.messages import closed_meanwhile, from_part, from_result, to_part
+from ..protocol.messages import closed_meanwhile, from_part, from_result, to_part, to_result
 from ..protocol.wire import PARTS_MAX, PROTOCOL, to_json
 from . import requests
 from .connection import LEFT, Answer, Incoming, Listener
@@ -156,7 +156,8 @@ async def _from_receipt(shared: SharedSession, incoming: Incoming) -> Answer | N
             key = incoming.request.idempotency_key
             # The client that got the first part may be gone. One that gets output as it comes is given the rest alone.
             so_far = None if incoming.request.live else shared.receipts.so_far(shared.agent, key)
-            if so_far is None:
+            is_over = not to_result(answer.header["result"], answer.parts).still_running
+            if so_far is None or (is_over and so_far.still_running):  # the end could not be noted: a full disk
                 answer.header["result"]["replayed"] = True
                 return answer
             return _replayed(incoming, so_far, answer.header)
