@@ -86,3 +86,9 @@ def test_a_request_that_comes_before_its_timer_ends_it(tmp_path: Path) -> None:
         for verb, part in (("run", b"true"), ("send", b"x")):
             assert raw.ask(verb, part, agent="a").header["error"]["code"] == "daemon_unavailable"
         assert server.stopping.is_set()
+
+
+def test_lease_without_time_is_over_at_once(tmp_path: Path) -> None:
+    with serving(str(tmp_path / "socket")) as server:
+        server.begin_lease(0.0)
+        assert server.lease_is_over

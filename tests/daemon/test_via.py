@@ -22,7 +22,7 @@ import pytest
 from daemons import Daemon, stopped
 from forks import in_child
 from gates import Gate
-from system import PATIENCE, descendants, wait_until
+from system import PATIENCE, descendants, until, wait_until
 
 from shellsession import (
     DaemonUnavailable,
@@ -40,7 +40,7 @@ from shellsession.daemon.client import pipe as client
 from shellsession.daemon.client.async_session import Loop
 from shellsession.daemon.client.bridge import Bridge
 from shellsession.daemon.client.pipe import BridgePipe
-from shellsession.daemon.client.transport import ConnectionLost, UnixTransport
+from shellsession.daemon.client.transport import ConnectionLost, UnixChannel, UnixTransport
 from shellsession.daemon.client.via import Program, ViaTransport
 from shellsession.daemon.protocol import frames, mux
 from shellsession.daemon.protocol.frames import FrameDecoder
@@ -275,6 +275,28 @@ def test_a_cancelled_opening_returns_at_once(daemon: Daemon, place: Path) -> Non
     gate.touch()
     wait_until(lambda: bool(bridge._number), "the connection")
     wait_until(lambda: not bridges(), "the end of the bridge")
+
+
+def test_opening_that_fails_after_its_cancellation_is_silent(caplog: pytest.LogCaptureFixture) -> None:
+    fails, threads = threading.Event(), list[threading.Thread]()
+
+    class Late(UnixTransport):
+        def connect(self, start: bool) -> UnixChannel:
+            threads.append(threading.current_thread())
+            fails.wait(PATIENCE)
+            raise DaemonUnavailable("too late")
+
+    async def main() -> None:
+        opening = asyncio.ensure_future(Loop().connect(Late("nowhere"), True))
+        await until(lambda: threads)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+
+    asyncio.run(main())
+    fails.set()
+    threads[0].join()
+    assert caplog.records == []
 
 
 def test_a_flood_does_not_delay_another_agent(there: Connect) -> None:
