@@ -1,12 +1,14 @@
-"""Kill client, daemon, bash and bridge while commands with keys run: ``python -m benchmarks.receipt_kills [N]``.
+"""Kill what runs commands with idempotency keys: ``python -m benchmarks.receipt_kills N SEED OTHERS``.
 
 Each of N rounds runs one command with an idempotency key, and kills one process: at a named step of the daemon, or at a
-random moment. Whoever is left, or a successor, asks again with the same key until it gets an answer. The command
-appends its key to a file, so the file shows how often it ran. Prints a table of the kills, and each fault.
+random moment. Whoever is left, or a successor, asks again with the same key until it gets an answer. Each command
+appends its key to a file, so the file shows how often it ran. OTHERS more agents run such commands all the time; then a
+step may be one of theirs. Prints a table of the kills, and each fault.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import random
@@ -18,7 +20,8 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import cycle, product
+from functools import partial
+from itertools import count, cycle, product
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,6 +41,7 @@ STEPS: Final = ("claimed", "written", "synced", "typing", "typed", "ended", "rec
 VICTIMS: Final = ("daemon", "client", "bash", "bridge")
 RANDOM: Final = "any time"
 _STUCK: Final = 60.0
+_PDEATHSIG: Final = 1  # <linux/prctl.h>
 # Seconds that a command takes, and the longest time until a kill at a random moment.
 _TAKES: Final = (0.0, 0.0, 0.01, 0.05)
 _WITHIN: Final = 0.08
@@ -50,23 +54,29 @@ class Place:
         self.directory = Path(directory)
         self.socket = str(self.directory / "socket")
         self.lines, self.plan, self.kills = (self.directory / name for name in ("lines", "plan", "kills"))
-        self.client = self.directory / "client"
+        self.client, self.others = self.directory / "client", self.directory / "others"
 
     def kill(self, victim: str, bashes: list[int]) -> None:
         """Kill a process now, and log that."""
-        pids = {"daemon": [os.getpid()], "bash": bashes}.get(victim) or [int(self.client.read_text() or 0)]
-        if victim == "bridge":
-            pids = sorted(descendants(pids[0]) - set(pids))
+        client = int(self.client.read_text(encoding="ascii") or 0)
+        pids = {
+            "daemon": lambda: {os.getpid()},
+            "bash": lambda: set(bashes) - {0},
+            "client": lambda: {client} - {0},
+            "bridge": lambda: descendants(client) if client else set[int](),
+        }[victim]()
         with open(self.kills, "a", encoding="ascii") as log:
             log.write("x\n" * bool(pids))
-        for pid in filter(None, pids):
+        for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
 
 def _child(work: Callable[[], object]) -> int:
+    """A fork that does the work, and ends with us. Returns its pid."""
     if (pid := os.fork()) == 0:
         try:
+            ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
             work()
         finally:
             os._exit(0)
@@ -84,7 +94,7 @@ def _serve(place: Place) -> None:
             planned, victim = place.plan.read_text(encoding="ascii").split()
             if planned == step:
                 place.plan.unlink()
-                place.kill(victim, [shared.session.pid or 0 for shared in sessions[-1]])
+                place.kill(victim, [shared.session.pid or 0 for shared in sessions[-1] if shared.agent == "a"])
 
     def watch(
         kind: Any, name: str, before: str = "", after: str = "", when: Callable[..., bool] = lambda *_: True
@@ -125,8 +135,8 @@ def _serve(place: Place) -> None:
 # -- the client
 
 
-def _ask(place: Place, key: str, seconds: float, bridged: bool, pipe: int) -> None:
-    """Run the command, again and again until its outcome is known, or unknown for good. Writes that into the pipe."""
+def _asked(place: Place, agent: str, key: str, seconds: float, bridged: bool = False) -> dict[str, Any]:
+    """The answer to a command. It is asked for again until its outcome is known, or unknown for good."""
     text = f"echo {key} >>{place.lines}; sleep {seconds}; echo out of {key}; (exit 3)"
     way: dict[str, Any] = {}
     if bridged:
@@ -135,7 +145,7 @@ def _ask(place: Place, key: str, seconds: float, bridged: bool, pipe: int) -> No
     until = time.monotonic() + _STUCK
     while not answer:
         try:
-            with connect("a", place.socket, False, cwd="/", **way) as session:
+            with connect(agent, place.socket, False, cwd="/", **way) as session:
                 result = session.run(text, idempotency_key=key, timeout=30)
             if result.ran:
                 answer = {"result": result.to_dict()}
@@ -148,7 +158,16 @@ def _ask(place: Place, key: str, seconds: float, bridged: bool, pipe: int) -> No
             time.sleep(0.005)
         except Exception as error:
             answer = {"fault": repr(error)}
-    os.write(pipe, json.dumps(answer).encode())
+    return answer
+
+
+def _keep_asking(place: Place, agent: str) -> None:
+    """Run one command with a key after the other, and note the answers."""
+    for number in count():
+        key = f"{agent}-{number}"
+        answer = json.dumps([key, _asked(place, agent, key, 0.02 * (number % 3))])
+        with open(place.others, "a", encoding="utf-8") as log:
+            log.write(f"{answer}\n")
 
 
 class Round:
@@ -179,11 +198,12 @@ class Round:
         poll.register(ours, select.POLLIN)
         try:
             while not data and time.monotonic() < until:
-                if not client or os.waitpid(client, os.WNOHANG)[0]:
-                    if client and poll.poll(0):
+                if client and os.waitpid(client, os.WNOHANG)[0]:
+                    client = 0
+                    self.place.client.write_text("", encoding="ascii")
+                    if poll.poll(0):
                         break
-                    client = _child(lambda: _ask(self.place, self.key, self.seconds, self.victim == "bridge", theirs))
-                    self.place.client.write_text(str(client), encoding="ascii")
+                client = client or _child(lambda: self._ask(theirs))
                 if os.waitpid(daemon[-1], os.WNOHANG)[0]:
                     daemon.append(_child(lambda: _serve(self.place)))
                 if kill_at is not None and time.monotonic() >= kill_at:
@@ -195,9 +215,15 @@ class Round:
         finally:
             os.close(ours)
             os.close(theirs)
-            with suppress(ProcessLookupError, ChildProcessError):
+            self.place.client.write_text("", encoding="ascii")
+            if client:
                 os.kill(client, signal.SIGKILL)
                 os.waitpid(client, 0)
+
+    def _ask(self, pipe: int) -> None:
+        self.place.client.write_text(str(os.getpid()), encoding="ascii")
+        answer = _asked(self.place, "a", self.key, self.seconds, self.victim == "bridge")
+        os.write(pipe, json.dumps(answer).encode())
 
     def _kill_now(self, daemon: int) -> None:
         if self.victim == "daemon":
@@ -233,7 +259,7 @@ def fault_of(key: str, answer: dict[str, Any], lines: Counter[str]) -> str:
     return ""
 
 
-def play(rounds: int, seed: int) -> list[str]:
+def play(rounds: int, seed: int, company: int = 0) -> list[str]:
     """Play the rounds, print the table, and return the faults."""
     random.seed(seed)
     faults: list[str] = []
@@ -244,7 +270,10 @@ def play(rounds: int, seed: int) -> list[str]:
         os.environ["XDG_STATE_HOME"] = os.environ["XDG_RUNTIME_DIR"] = directory
         place.kills.touch()
         place.lines.touch()
+        place.others.touch()
+        place.client.touch()
         daemon = [_child(lambda: _serve(place))]
+        others = [_child(partial(_keep_asking, place, agent)) for agent in map("other{}".format, range(company))]
         answers: list[tuple[Round, dict[str, Any]]] = []
         try:
             for number in range(rounds):
@@ -259,9 +288,10 @@ def play(rounds: int, seed: int) -> list[str]:
                 if not stays:
                     faults.append(f"{one.key}: {known}, and then {again}")
         finally:
-            with suppress(ProcessLookupError):
-                os.kill(daemon[-1], signal.SIGTERM)
-                os.waitpid(daemon[-1], 0)
+            for pid, number in (*((pid, signal.SIGKILL) for pid in others), (daemon[-1], signal.SIGTERM)):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
+                    os.waitpid(pid, 0)
         lines = Counter(place.lines.read_text(encoding="ascii").split())
         for one, answer in answers:
             row = seen.setdefault((one.step, one.victim), Counter())
@@ -274,19 +304,22 @@ def play(rounds: int, seed: int) -> list[str]:
             row["unknown, had not run"] += kind == "unknown" and not lines[one.key]
             if fault := fault_of(one.key, answer, lines):
                 faults.append(f"{one.step}, {one.victim}: {fault}")
+        noted = [json.loads(line) for line in place.others.read_text(encoding="utf-8").splitlines()]
+        faults += filter(None, (fault_of(key, answer, lines) for key, answer in noted))
+        faults += [f"{key} ran {times} times" for key, times in lines.items() if times > 1]
     titles = ("kills", "ran twice", "first", "replayed", "unknown", "unknown, had not run", "fault")
     total: Counter[str] = Counter()
     for row in seen.values():
         total += row
     rows = [(step, victim, *(str(row[title]) for title in titles)) for (step, victim), row in sorted(seen.items())]
     print(table(("step", "victim", *titles), [*rows, ("all", "", *(str(total[title]) for title in titles))]))
-    print(f"{rounds} rounds, {total['kills']} kills, {len(daemon)} daemons, seed {seed}")
+    print(f"{rounds} rounds, {total['kills']} kills, {len(daemon)} daemons, {len(noted)} others, seed {seed}")
     return faults
 
 
-def main(rounds: int = 200, seed: int | None = None) -> int:
+def main(rounds: int = 200, seed: int | None = None, company: int = 0) -> int:
     """Play, print the faults, and return 1 if there are any."""
-    faults = play(rounds, random.randrange(1 << 32) if seed is None else seed)
+    faults = play(rounds, random.randrange(1 << 32) if seed is None else seed, company)
     for fault in faults:
         print("FAULT", fault)
     return bool(faults)
