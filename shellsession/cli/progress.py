@@ -6,6 +6,7 @@ import sys
 import time
 from typing import Any, Final, Protocol
 
+from ..errors import MissingExtra
 from ..extras import missing
 from ..text import clean
 from ..workflow.report import (
@@ -44,7 +45,12 @@ def progress(json: bool) -> Progress:
     """Return the progress that suits stdout."""
     if json:
         return Json()
-    return Live() if sys.stdout.isatty() else Plain()
+    if sys.stdout.isatty():
+        try:
+            return Live()
+        except MissingExtra as error:
+            talk(str(error))
+    return Plain()
 
 
 class Json:

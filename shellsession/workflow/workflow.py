@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final, Self, overload
@@ -84,7 +84,7 @@ class Workflow(Definition):
         rerun: str | None = None,
         skip: str | None = None,
         force: bool = False,
-    ) -> Awaitable[Report]: ...
+    ) -> Coroutine[Any, Any, Report]: ...
     def run(
         self,
         session: Any,
@@ -101,7 +101,7 @@ class Workflow(Definition):
         skip: str | None = None,
         force: bool = False,
     ) -> Any:
-        """Run the steps in a session, and return the report; with an asyncio session, an awaitable of it.
+        """Run the steps in a session, and return the report. With an asyncio session, await it.
 
         * ``inputs``: values by name. ``secrets``: likewise; the default is the environment of this process.
         * ``on_event``: called with each event of ``workflow.report`` as it happens; with an asyncio session it may be a

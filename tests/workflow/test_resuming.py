@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 from commands import cli, running as command
 from daemons import Daemon, running
 from system import PATIENCE, SOAK
+from warm import PROGRAM
 
 from shellsession import InvalidWorkflow, OutcomeUnknown, Session, Workflow, connect
 from shellsession.workflow.report import Report
@@ -269,6 +271,19 @@ def test_secrets_reach_no_file(tmp_path: Path, place: Path) -> None:
     files = [one for one in (*tmp_path.rglob("*"), place / "x.xml") if one.is_file()]
     assert len(files) > 3
     assert [one for one in files if secret.encode() in one.read_bytes()] == []
+
+
+def test_workflow_runs_inside_a_session_and_cannot_be_resumed_there(daemon: Daemon, place: Path) -> None:
+    """An agent may run one, but not read the state of another shell."""
+    (place / "w.yml").write_text("steps: [{run: echo inside}, {run: '[[ -e ok ]]'}]")
+    line = f"{shlex.join(PROGRAM)} workflow run w.yml"
+    env = {**os.environ, "SHELLSESSION_SOCKET": daemon.socket, "XDG_STATE_HOME": str(place / "state")}
+    with connect("outer", daemon.socket, False, cwd=place, env=env, timeout=PATIENCE) as session:
+        first = session.run(line)
+        assert (first.exit_code, "inside" in first.stdout) == (1, True), first
+        again = session.run(f"touch ok; {line} --resume")
+        assert (again.exit_code, "ask from outside" in again.stderr) == (125, True), again
+        session.close()
 
 
 def test_journal_needs_a_daemon(sh: Session) -> None:

@@ -19,6 +19,7 @@ from shellsession import (
     AsyncSession,
     InvalidRequest,
     InvalidWorkflow,
+    MissingExtra,
     Policy,
     Session,
     Step,
@@ -301,6 +302,36 @@ def test_ctrl_c_ends_the_step_and_the_last_steps_run(sh: Session) -> None:
     assert sh.run("echo lives").ok
 
 
+def test_cancelled_task_ends_the_step_and_the_last_steps_run(place: Path) -> None:
+    seconds = unique_seconds()
+    workflow = loads(f"""
+        steps:
+        - run: sleep {seconds}
+          background: true
+        - run: echo begun; sleep {seconds}
+        finally:
+        - run: touch cleaned
+        """)
+
+    async def main() -> None:
+        begun = asyncio.Event()
+
+        async def look(event: Event) -> None:
+            if event.kind == "step_output":
+                begun.set()
+
+        async with AsyncSession(cwd=place) as session:
+            task = asyncio.create_task(workflow.run(session, on_event=look))
+            await begun.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert (await session.run("ls")).stdout == "cleaned\n"
+
+    asyncio.run(main())
+    assert with_argument(seconds) == []
+
+
 def test_error_of_the_callback_ends_the_workflow(sh: Session) -> None:
     def fail(event: Event) -> None:
         raise OSError("full")
@@ -403,6 +434,13 @@ def test_same_steps_as_one_script_give_the_same(sh: Session, place: Path) -> Non
     plain = subprocess.run(["bash", "-ec", "\n".join(texts)], cwd=place, check=False, **streams)
     assert (ours, outcomes(report)) == (plain.stdout, ["success"] * 6 + ["failure", "skipped"])
     assert plain.returncode == report.steps[6].exit_code == 1
+
+
+@pytest.mark.parametrize(("module", "name"), [("yaml", "w.yml"), ("markdown_it", "w.md")])
+def test_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch, module: str, name: str) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingExtra, match=r"pip install 'shellsession\[workflow\]'"):
+        Workflow.loads("steps: [{run: a}]", name)
 
 
 def test_workflow_needs_no_yaml_until_a_file_is_read() -> None:

@@ -68,7 +68,7 @@ async def serve(sessions: Sessions, incoming: Incoming) -> Answer:
     if type(request) in _NOT_FROM_INSIDE:
         watches = isinstance(request, requests.Watch | requests.Hold)
         refuse_from_inside(shared.engine, shared.agent, incoming.request.verb, incoming.connection.pid, watches)
-    if type(request) in _NOT_FROM_ANY_SESSION:
+    if type(request) in _NOT_FROM_ANY_SESSION and not getattr(request, "put", False):
         refuse_from_sessions(sessions, incoming.request.verb, incoming.connection.pid)
     if shared.is_taken:
         if getattr(request, "tell", False):
