@@ -47,6 +47,15 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         yield daemon
 
 
+@pytest.fixture
+def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Daemons that the test starts have a database of their own."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+own_state = pytest.mark.usefixtures("_own_state")
+
+
 def end(daemon: Daemon, number: int = signal.SIGKILL) -> None:
     daemon.stop(number)
 
@@ -214,8 +223,8 @@ def test_status_shows_where_the_records_are_and_how_large(daemon: Daemon) -> Non
     assert f"state      {told['state']}, " in cli(daemon.socket, "status").stdout.decode()
 
 
-def test_status_shows_how_old_the_state_of_each_shell_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+@own_state
+def test_status_shows_how_old_the_state_of_each_shell_is(tmp_path: Path) -> None:
     for _ in range(2):
         with running(tmp_path) as daemon, connect("a", daemon.socket, False, recover=True) as session:
             with connect("b", daemon.socket, False) as other:
@@ -375,11 +384,9 @@ def database_of(daemon: Daemon) -> str:
     return str(path)
 
 
+@own_state
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_state_of_a_shell_comes_back_after_the_end_of_its_daemon(
-    tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+def test_state_of_a_shell_comes_back_after_the_end_of_its_daemon(tmp_path: Path, number: signal.Signals) -> None:
     with running(tmp_path) as daemon:
         with connect("a", daemon.socket, False, recover=True) as session:
             session.run(STATE)
@@ -403,8 +410,8 @@ def test_state_of_a_shell_comes_back_after_the_end_of_its_daemon(
         assert session.run("echo [$A]").stdout == "[]\n"  # a restart forgets it
 
 
-def test_restored_state_outlives_the_daemon_before_any_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+@own_state
+def test_restored_state_outlives_the_daemon_before_any_command(tmp_path: Path) -> None:
     with running(tmp_path) as daemon:
         with connect("a", daemon.socket, False, recover=True) as session:
             session.run("cd /usr; A=1")
@@ -414,8 +421,8 @@ def test_restored_state_outlives_the_daemon_before_any_command(tmp_path: Path, m
         assert session.run("echo $A $PWD").stdout == "1 /usr\n"
 
 
-def test_fork_outlives_the_daemon_before_any_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+@own_state
+def test_fork_outlives_the_daemon_before_any_command(tmp_path: Path) -> None:
     with running(tmp_path) as daemon:
         with connect("a", daemon.socket, False, recover=True) as session:
             session.run("cd /usr; A=1")
@@ -425,8 +432,8 @@ def test_fork_outlives_the_daemon_before_any_command(tmp_path: Path, monkeypatch
         assert session.run("echo $A $PWD").stdout == "1 /usr\n"
 
 
-def test_state_that_could_not_be_written_is_written_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+@own_state
+def test_state_that_could_not_be_written_is_written_at_the_end(tmp_path: Path) -> None:
     with running(tmp_path) as daemon, connect("a", daemon.socket, False, recover=True) as session:
         session.run("A=1")
         wait_until(lambda: stored(daemon, "a"), "the state")
@@ -439,10 +446,8 @@ def test_state_that_could_not_be_written_is_written_at_the_end(tmp_path: Path, m
         assert session.run("echo $A").stdout == "2\n"
 
 
-def test_session_without_recover_leaves_the_state_of_the_last_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+@own_state
+def test_session_without_recover_leaves_the_state_of_the_last_one(tmp_path: Path) -> None:
     with running(tmp_path) as daemon:
         with connect("a", daemon.socket, False) as session:
             session.run(STATE)
@@ -477,11 +482,9 @@ def test_the_command_line_recovers_unless_told_not_to(daemon: Daemon) -> None:
         assert cli(daemon.socket, "run", "-s", agent, "--", "echo $A").stdout == stdout
 
 
+@own_state
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_tool_runs_its_first_command_where_the_last_state_came_back(
-    tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+def test_tool_runs_its_first_command_where_the_last_state_came_back(tmp_path: Path, number: signal.Signals) -> None:
     with running(tmp_path) as daemon:
         asyncio.run(tool_call(daemon, "a", "cd /usr; A=1"))
         asyncio.run(tool_call(daemon, "a", "A=2"))
@@ -495,11 +498,9 @@ def test_tool_runs_its_first_command_where_the_last_state_came_back(
         assert asyncio.run(tool_call(daemon, "a", "echo $A")) == "2"
 
 
+@own_state
 @pytest.mark.parametrize("last", ["echo 2", "A=2; sleep 99", "without recover"])
-def test_tool_gets_the_notice_once_where_the_state_is_older_than_the_last_command(
-    tmp_path: Path, last: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+def test_tool_gets_the_notice_once_where_the_state_is_older_than_the_last_command(tmp_path: Path, last: str) -> None:
     with running(tmp_path) as daemon:
         with connect("a", daemon.socket, False, recover=True) as session:
             session.run("cd /usr; A=1")
@@ -524,10 +525,8 @@ def test_tool_gets_the_notice_once_where_the_state_is_older_than_the_last_comman
         assert not never.exists()
 
 
-def test_tool_gets_the_notice_where_the_state_cannot_be_brought_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+@own_state
+def test_tool_gets_the_notice_where_the_state_cannot_be_brought_back(tmp_path: Path) -> None:
     with running(tmp_path) as daemon:
         asyncio.run(tool_call(daemon, "a", f"A=1; PROMPT_COMMAND='[[ -e {tmp_path}/deadly ]] && exit 4'"))
         end(daemon, signal.SIGTERM)
@@ -539,10 +538,8 @@ def test_tool_gets_the_notice_where_the_state_cannot_be_brought_back(
         assert not (tmp_path / "never").exists()
 
 
-def test_state_that_comes_back_in_another_directory_has_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+@own_state
+def test_state_that_comes_back_in_another_directory_has_its_name(tmp_path: Path) -> None:
     with running(tmp_path) as daemon:
         with connect("a", daemon.socket, False, recover=True) as session:
             session.run("cd /usr; A=1")
@@ -553,11 +550,9 @@ def test_state_that_comes_back_in_another_directory_has_its_name(
         assert "not restored" not in result.recovered
 
 
+@own_state
 @pytest.mark.parametrize("ending", ["the daemon", "an idle time", "a kill"])
-def test_connected_tool_goes_on_where_the_last_state_came_back(
-    tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+def test_connected_tool_goes_on_where_the_last_state_came_back(tmp_path: Path, ending: str) -> None:
 
     async def meet() -> None:
         with running(tmp_path, "--idle-ttl", "2" if ending == "an idle time" else "99") as daemon:
@@ -590,10 +585,8 @@ def test_connected_tool_goes_on_where_the_last_state_came_back(
     asyncio.run(meet())
 
 
-def test_connect_without_create_says_that_the_state_can_come_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+@own_state
+def test_connect_without_create_says_that_the_state_can_come_back(tmp_path: Path) -> None:
     with running(tmp_path) as daemon:
         with connect("a", daemon.socket, False, recover=True) as session:
             session.run("A=1")
@@ -609,10 +602,8 @@ def test_connect_without_create_says_that_the_state_can_come_back(
             assert session.run("echo $A").stdout == "1\n"
 
 
-def test_state_of_an_agent_that_was_forgotten_is_not_that_of_the_next_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+@own_state
+def test_state_of_an_agent_that_was_forgotten_is_not_that_of_the_next_one(tmp_path: Path) -> None:
     with running(tmp_path, "--idle-ttl", "0.2") as daemon:
         with connect("a", daemon.socket, False, recover=True) as session:
             session.run("A=1")

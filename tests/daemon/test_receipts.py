@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import sqlite3
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import cli
 from daemons import Daemon, Raw, running
 from gates import Gate
 from system import PATIENCE, wait_until
 from warm import PROGRAM
 
 from shellsession import (
-    AsyncSession,
     CommandFailed,
     InvalidRequest,
     KeyConflict,
@@ -29,11 +28,9 @@ from shellsession import (
     PolicyRefused,
     ReceiptUnavailable,
     RemoteSession,
-    Session,
     SessionBusy,
     StartupFailed,
     StateLost,
-    aconnect,
     connect,
 )
 from shellsession.daemon.client.remote import UNLESS_LOST
@@ -69,18 +66,9 @@ def test_same_key_gives_the_first_result_and_runs_nothing(ours: Daemon, gate: Ga
         with pytest.raises(CommandFailed):
             sh.run("echo bad >&2; (exit 3)", idempotency_key="bad", check=True)
         assert sh.run("echo bad >&2; (exit 3)", idempotency_key="bad").stderr == "bad\n"
-    assert gate.count == 2
-
-
-def test_same_key_over_asyncio_and_another_agent(ours: Daemon, gate: Gate) -> None:
-    async def main() -> list[bool]:
-        async with await aconnect("a", ours.socket, False, cwd="/") as sh:
-            return [(await sh.run(gate.text, idempotency_key="k")).replayed for _ in range(2)]
-
-    gate.open()
-    assert asyncio.run(main()) == [False, True]
     with session(ours, "b") as other:
         assert not other.run(gate.text, idempotency_key="k").replayed, "a key is its agent's own"
+    assert gate.count == 3
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "stopped"])
@@ -244,18 +232,6 @@ def test_key_may_be_any_text(ours: Daemon) -> None:
         assert [sh.run("true", idempotency_key=key).replayed for _ in range(2)] == [False, True]
 
 
-def test_session_of_this_process_refuses_a_key_with_the_reason(place: Path) -> None:
-    async def main() -> None:
-        async with AsyncSession() as sh:
-            await sh.run(f"touch {place}/never", idempotency_key="k")
-
-    with pytest.raises(InvalidRequest, match=r"needs a session of a daemon.*connect"), Session() as sh:
-        sh.run(f"touch {place}/never", idempotency_key="k")
-    with pytest.raises(InvalidRequest, match=r"needs a session of a daemon.*connect"):
-        asyncio.run(main())
-    assert os.listdir(place) == []
-
-
 def test_close_forgets_keys_and_restart_keeps_them(ours: Daemon) -> None:
     with session(ours) as sh:
         sh.run("true", idempotency_key="k")
@@ -273,12 +249,9 @@ def test_forget_and_kill_drop_keys(tmp_path: Path, verb: str, running_too: bool)
     with running(place) as daemon:
         session(daemon).run("true", idempotency_key="k")
         daemon.stop(signal.SIGKILL)
-    words = [*PROGRAM, verb, "--socket", daemon.socket, "a"]
-    if running_too:
-        with running(place):
-            subprocess.run(words, check=verb == "forget", capture_output=True)
-    else:
-        subprocess.run(words, check=verb == "forget", capture_output=True)
+    with running(place) if running_too else nullcontext():
+        ended = cli(daemon.socket, verb, "a")
+    assert ended.returncode == 0 or verb == "kill"
     with running(place) as daemon, session(daemon) as sh:
         assert not sh.run("true", idempotency_key="k").replayed
 
@@ -411,19 +384,8 @@ def test_database_of_an_earlier_version_gets_receipts(tmp_path: Path, state: Pat
 
 def test_command_line_replays_the_output(ours: Daemon, gate: Gate) -> None:
     gate.open()
-    words = [
-        *PROGRAM,
-        "run",
-        "--socket",
-        ours.socket,
-        "-s",
-        "a",
-        "--idempotency-key",
-        "k",
-        "--",
-        f"{gate.text}; (exit 3)",
-    ]
-    runs = [subprocess.run(words, capture_output=True, check=False) for _ in range(2)]
+    words = ["run", "-s", "a", "--idempotency-key", "k", "--", f"{gate.text}; (exit 3)"]
+    runs = [cli(ours.socket, *words) for _ in range(2)]
     assert [(run.stdout, run.returncode) for run in runs] == [(b"begun\nended\n", 3)] * 2
     assert gate.count == 1
 

@@ -199,7 +199,7 @@ Model.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestModel = Model.TestCase
 
 
-def kept(receipts: Receipts, disk: Disk, count: int, output: int = 0, agent: str = "a") -> None:
+def kept(receipts: Receipts, count: int, output: int = 0, agent: str = "a") -> None:
     for number in range(count):
         receipts.send(agent, f"k{number}", b"d", f"{agent}{number}", 7, float(number))
         receipts.note(f"{agent}{number}", ended("x" * output))
@@ -209,18 +209,18 @@ def test_oldest_receipts_of_an_agent_go_first_when_there_are_too_many() -> None:
     disk = Disk()
     receipts = Receipts(disk, LIFETIME, Bounds(3, 1000))
     receipts.send("a", "runs", b"d", "r", 7, 0.0)
-    kept(receipts, disk, 5)
+    kept(receipts, 5)
     assert sorted(disk.rows) == [("a", "k3"), ("a", "k4"), ("a", "runs")]
-    kept(receipts, disk, 1, agent="b")
+    kept(receipts, 1, agent="b")
     assert ("b", "k0") in disk.rows
     assert receipts.claim("a", "k0", b"d", 9.0) is None
 
 
 def test_oldest_output_goes_first_and_is_counted() -> None:
     disk = Disk()
-    kept(Receipts(disk, LIFETIME, Bounds(10, 30)), disk, 5, output=10)
+    kept(Receipts(disk, LIFETIME, Bounds(10, 30)), 5, output=10)
     receipts = Receipts(disk, LIFETIME, Bounds(10, 30))  # the next daemon counts what is there
-    kept(receipts, disk, 1, output=10, agent="b")
+    kept(receipts, 1, output=10, agent="b")
     sizes = {name: len(one.stdout) for name, one in disk.rows.items()}
     assert sizes == {**{("a", f"k{n}"): 10 * (n > 1) for n in range(5)}, ("b", "k0"): 10}
     first = receipts.claim("a", "k0", b"d", 9.0)
@@ -231,7 +231,7 @@ def test_oldest_output_goes_first_and_is_counted() -> None:
 def test_large_output_in_place_of_many_small_ones_is_kept() -> None:
     disk = Disk()
     receipts = Receipts(disk, LIFETIME, Bounds(2000, 1200), OF_ALL)
-    kept(receipts, disk, 1200, output=1)
+    kept(receipts, 1200, output=1)
     receipts.send("a", "large", b"d", "large", 1, 2000.0)
     receipts.note("large", ended("x" * 1100))
     assert sum(len(one.stdout) for one in disk.rows.values()) == 1200
@@ -242,7 +242,7 @@ def test_receipts_of_all_agents_are_bounded_together() -> None:
     disk = Disk()
     receipts = Receipts(disk, LIFETIME, OF_ALL, Bounds(3, 25))
     for agent in "abcde":
-        kept(receipts, disk, 1, output=10, agent=agent)
+        kept(receipts, 1, output=10, agent=agent)
     assert {name[0]: len(one.stdout) for name, one in disk.rows.items()} == {"c": 0, "d": 10, "e": 10}
 
 

@@ -72,12 +72,8 @@ def test_a_thread_that_got_the_turn_lets_a_restart_go_first() -> None:
 
 def test_a_dropped_place_raises_why_and_lets_the_next_one_come() -> None:
     command, equal = b"echo".upper(), b"echo".upper()
-    line, first, dropped, last = (
-        Line[ThreadPlace](),
-        ThreadPlace(),
-        ThreadPlace(None, command),
-        ThreadPlace(None, equal),
-    )
+    line, first = Line[ThreadPlace](), ThreadPlace()
+    dropped, last = ThreadPlace(command=command), ThreadPlace(command=equal)
     for place in (first, dropped, last):
         line.enter(place)
     line.drop(command, KeyError("why"))
