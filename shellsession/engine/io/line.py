@@ -1,7 +1,7 @@
 """``Line``: the callers of one bash in order of arrival. The first one has it; the others wait for their turn.
 
 A caller has a ``Place`` in the line: that of a thread is here, that of a task in ``loop``. A restart goes first, and
-so does who has let one go first. A place can be dropped as long as its verb has not begun.
+so does a caller that has let one go first. A place can be dropped as long as its verb has not begun.
 
 Threads need no lock for it: each change is one operation on a list. That keeps Ctrl-C harmless, wherever it comes.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from _thread import LockType, allocate_lock, get_ident
 from contextlib import suppress
+from itertools import takewhile
 from typing import Final, Generic, TypeVar
 
 from ...errors import LATE, SessionBusy
@@ -23,7 +24,7 @@ class Place:
     """The place of one caller in a line. ``within``: how many seconds it waits. ``command``: the text that it runs."""
 
     begun = False  # its verb runs
-    ahead = False  # directly behind the first one, as a restart is that the caller has let go first
+    ahead = False  # directly after the first one, as a restart is that the caller has let go first
     dropped: Exception | None = None  # raised in its caller, unless its verb has begun
 
     def __init__(self, within: float | None = None, command: bytes = b"", is_restart: bool = False) -> None:
@@ -38,13 +39,13 @@ P = TypeVar("P", bound=Place)
 
 
 class Line(Generic[P]):
-    """The places of those who are in a verb or wait for one. The first one's turn has come."""
+    """The places of the callers that are in a verb or wait for one. The first one's turn has come."""
 
     def __init__(self) -> None:
         self.places: list[P] = []
 
     def enter(self, place: P) -> None:
-        """Add a place: at the end, or directly behind the first one."""
+        """Add a place: at the end, or directly after the first one."""
         if place.ahead or place.is_restart:
             self.places.insert(1, place)
         else:
@@ -57,19 +58,16 @@ class Line(Generic[P]):
         places = self.places
         if places[0] is not place:
             return False
-        if place.is_restart or len(places) == 1 or not (restarts := self._restarts_behind()):
+        if place.is_restart or len(places) == 1 or not (restarts := self._restarts_after_first()):
             return True
         places.remove(place)  # first: Ctrl-C in between leaves none, while two would block the line for ever
         places.insert(restarts, place)
         self.wake_first()
         return False
 
-    def _restarts_behind(self) -> int:
+    def _restarts_after_first(self) -> int:
         """Return how many restarts come directly after the first place."""
-        for number, place in enumerate(behind := self.places[1:]):
-            if not place.is_restart:
-                return number
-        return len(behind)
+        return len(list(takewhile(lambda place: place.is_restart, self.places[1:])))
 
     def leave(self, place: P) -> None:
         """Remove a place, and wake the next one."""
