@@ -451,7 +451,7 @@ class Runner:
         if not result.state_kept:
             self._is_lost = not result.recovered
             if result.outcome == "shell_exited" and result.exit_code == 0 and result.recovered:
-                reason = f"{_EXIT_HINT}; {result.recovered}"
+                reason = result.recovered
             else:
                 outcome, reason = "failure", f"{result.reason}: {_EXIT_HINT}; {result.recovered or _SHELL_LOST}"
         elif result.outcome == "timed_out":

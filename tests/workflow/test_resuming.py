@@ -114,7 +114,7 @@ def resumed(daemon: Daemon, path: Path, env: dict[str, str], *more: str) -> Repo
     return report_of(done.stdout)
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("moment", ["step_started", "step_output", "step_ended"])
 @pytest.mark.parametrize("step", _NAMES)
 def test_killed_runner_is_resumed_and_no_step_runs_twice(
@@ -142,7 +142,7 @@ def test_runner_killed_at_random_moments_is_resumed_each_time(
     daemon: Daemon, place: Path, state: dict[str, str]
 ) -> None:
     path, chance = written(place), random.Random(7)
-    for _ in range(70 if SOAK else 2):
+    for _ in range(70 if SOAK else 1):
         (place / "log").unlink(missing_ok=True)
         (place / "once").unlink(missing_ok=True)
         words = ["workflow", "run", str(path), "--json"]

@@ -158,6 +158,7 @@ def test_step_ends_at_its_first_failing_command_and_the_shell_lives(run: Run) ->
     assert not report.ok
 
 
+@pytest.mark.sampled(2)
 def test_time_limit_ends_the_step_and_keeps_the_shell(run: Run) -> None:
     seconds = unique_seconds()
     report = run(
@@ -175,6 +176,7 @@ def test_time_limit_ends_the_step_and_keeps_the_shell(run: Run) -> None:
     assert with_argument(seconds) == []
 
 
+@pytest.mark.sampled(2)
 def test_retry_runs_the_step_again_in_the_same_shell(run: Run) -> None:
     events: list[Event] = []
     report = run(
@@ -234,6 +236,7 @@ def test_background_step_is_waited_for_used_and_ended(run: Run, place: Path) -> 
     assert with_argument(seconds) == []
 
 
+@pytest.mark.sampled(2)
 def test_background_step_that_is_not_ready_fails(run: Run) -> None:
     seconds = unique_seconds()
     report = run(
@@ -274,8 +277,8 @@ def test_exit_ends_the_workflow_unless_the_state_comes_back(new_session: Callabl
 
 def test_exit_0_is_success_where_the_state_comes_back(new_session: Callable[..., Session]) -> None:
     report = loads("steps: [{run: X=1}, {run: 'X=2; exit 0'}, {run: echo $X}]").run(new_session(recover=True))
-    assert (report.ok, report.steps[2].output) == (True, "1\n")
-    assert "the state from before" in report.steps[1].reason
+    assert (report.ok, report.steps[2].output) == (True, "2\n")
+    assert "a fresh bash continues" in report.steps[1].reason
 
 
 def test_ctrl_c_ends_the_step_and_the_last_steps_run(sh: Session) -> None:
