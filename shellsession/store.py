@@ -168,7 +168,7 @@ class Store:
         """Keep the ``packed`` snapshot of an agent that has a record. True if it was written."""
         if agent not in self._records or not data:
             return False
-        self._write((_PUT_SNAPSHOT, (_bytes(agent), data)), len(data))
+        self._write(_PUT_SNAPSHOT, (_bytes(agent), data), len(data))
         return not self._fault and self._database is not None
 
     def snapshot(self, agent: str) -> bytes | None:
@@ -199,12 +199,12 @@ class Store:
     def put_receipt(self, agent: str, key: str, receipt: StoredReceipt) -> None:
         """Keep a receipt. It outlives the process now, and a crash of the machine after ``sync``. Raises OSError."""
         size = len(receipt.stdout) + len(receipt.stderr)
-        self._write((_PUT_RECEIPT, (_bytes(agent), _bytes(key), *receipt)), size)
+        self._write(_PUT_RECEIPT, (_bytes(agent), _bytes(key), *receipt), size)
         self._opened(self.fault)
 
     def drop_receipt(self, agent: str, key: str) -> None:
         """Delete the receipt of a command that was not run."""
-        self._write((_DELETE_RECEIPT, (_bytes(agent), _bytes(key))))
+        self._write(_DELETE_RECEIPT, (_bytes(agent), _bytes(key)))
 
     def forget_receipts(self, agent: str) -> None:
         """Delete the receipts of an agent."""
@@ -220,14 +220,14 @@ class Store:
 
     def put_checkpoint(self, agent: str, data: bytes, state: bytes | None) -> None:
         """Keep a client's bytes and a ``packed`` snapshot; None: the one that is there. Raises OSError."""
-        self._write((_PUT_CHECKPOINT, (_bytes(agent), time.time(), data, state)), len(data) + len(state or b""))
+        self._write(_PUT_CHECKPOINT, (_bytes(agent), time.time(), data, state), len(data) + len(state or b""))
         self._opened(self.fault)
 
     def forget_checkpoint(self, agent: str) -> bool:
         """Delete the checkpoint of an agent. True if it had one."""
         with suppress(OSError):
             if self._rows(_CHECKPOINT, (_bytes(agent),)):
-                self._write((_DELETE_CHECKPOINT, (_bytes(agent),)))
+                self._write(_DELETE_CHECKPOINT, (_bytes(agent),))
                 return True
         return False
 
@@ -298,8 +298,8 @@ class Store:
             os.close(self._lock)
             self._lock = -1
 
-    def _write(self, also: tuple[str, tuple[object, ...]] | None = None, size: int = 0) -> None:
-        """Write what has changed, and ``also`` carry out a statement, with ``size`` bytes.
+    def _write(self, statement: str = "", values: tuple[object, ...] = (), size: int = 0) -> None:
+        """Write what has changed, and carry out a statement, whose values have ``size`` bytes.
 
         After a fault, the next change of a record tries again.
         """
@@ -322,8 +322,8 @@ class Store:
                 database.executemany(_PUT, rows)
                 for agent in self._without_receipts:
                     database.execute(_DELETE_RECEIPTS, (_bytes(agent),))
-                if also is not None:
-                    database.execute(*also)
+                if statement:
+                    database.execute(statement, values)
         except (OSError, sqlite3.Error) as error:  # a full disk, for example
             self._fault = self._told(f"the last records could not be written: {error}")
             return
