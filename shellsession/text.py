@@ -10,7 +10,7 @@ import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Final, Protocol
 
     class Ended(Protocol):
@@ -289,9 +289,14 @@ def call_for(id: str, stream: str, part: str = "...") -> str:
 
 def left_running(pids: Sequence[int]) -> str:
     """Which processes a command left running, in words. A list of very many could leave no room for the output."""
-    more = len(pids) - LISTED
-    shown = ", ".join(map(str, pids[:LISTED])) + (f" and {grouped(more)} more" if more > 0 else "")
-    return f"left running in the background: process {shown}"
+    return f"left running in the background: process {some(map(str, pids))}"
+
+
+def some(things: Iterable[str], most: int = LISTED) -> str:
+    """The first of the things, and how many more there are."""
+    shown = [*things]
+    more = len(shown) - most
+    return ", ".join(shown[:most]) + (f" and {grouped(more)} more" if more > 0 else "")
 
 
 def grouped(number: int) -> str:

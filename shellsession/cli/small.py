@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ..errors import DaemonUnavailable, InvalidRequest, NoSuchAgent
-from ..text import LISTED
+from ..text import some
 from . import arguments, log
 from .arguments import Example, add_agent, add_json, add_place, add_socket, escaped, show, show_json, span, table, talk
 from .words import name
@@ -412,8 +412,7 @@ def status(args: Namespace, _: ArgumentParser) -> int:
         lines["state"] = found["state_fault"] or f"{found['state']}, {found['state_size'] // 1024} KiB"
     if ages:
         oldest = sorted(ages.items(), key=lambda one: -one[1])
-        more = f" and {len(ages) - LISTED} more" * (len(ages) > LISTED)
-        lines["shells"] = "kept " + ", ".join(f"{agent} {span(age)} ago" for agent, age in oldest[:LISTED]) + more
+        lines["shells"] = "kept " + some(f"{agent} {span(age)} ago" for agent, age in oldest)
     if (lease := found["lease"]) is not None:
         lines["lease"] = f"{lease['seconds']:g} s, of which {lease['left']:.1f} s are left"
     show(*(f"{name:<11}{escaped(text)}" for name, text in lines.items()))

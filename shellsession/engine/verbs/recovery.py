@@ -24,7 +24,7 @@ from ...options import Options
 from ...signatures import Seconds
 from ...state.snapshot import Snapshot
 from ...state.values import Difference, Restored
-from ...text import ago
+from ...text import ago, some
 from ..bash.shell import Shell
 from ..io.threads import Steps
 from ..wire import runs_unseen
@@ -104,9 +104,11 @@ class Recovering(Engine):
         if _DEADLY & kept.options:
             told += "; `set -e` is off"
         if missing:
-            told += "; not restored: " + _some([f"{one.kind} {one.name} ({one.reason})" for one in missing])
+            told += "; not restored: " + some((f"{one.kind} {one.name} ({one.reason})" for one in missing), _NAMED)
         if kept.left_out:
-            told += "; not kept, as it may be secret: " + _some([f"{one.kind} {one.name}" for one in kept.left_out])
+            told += "; not kept, as it may be secret: " + some(
+                (f"{one.kind} {one.name}" for one in kept.left_out), _NAMED
+            )
         return told
 
     def _continued(self, result: Result) -> Steps[Result]:
@@ -128,9 +130,7 @@ class Recovering(Engine):
         return result
 
     def run(self, request: Request) -> Steps[Result]:
-        if self._is_due(0.0 if _MAY_END.search(request.command) else _PAUSE):
-            yield from self.keep()
-        yield from self._hide_exit_trap(request)
+        yield from self._before(request)
         result = yield from super().run(request)
         if not result.ran:  # it has changed nothing: the last snapshot is of the state after it, too
             self._kept_after += 1
@@ -139,9 +139,13 @@ class Recovering(Engine):
         return (yield from self._continued(result))
 
     def follow(self, request: Request) -> Steps[Call]:
+        yield from self._before(request)
+        return (yield from super().follow(request))
+
+    def _before(self, request: Request) -> Steps[None]:
+        """Keep the state before a command if that is due, and hide our EXIT trap from it."""
         yield from self.keep(0.0 if _MAY_END.search(request.command) else _PAUSE)
         yield from self._hide_exit_trap(request)
-        return (yield from super().follow(request))
 
     def wait(self, until: float | None, idle: Seconds = ..., pattern: re.Pattern[str] | None = None) -> Steps[Result]:
         return (yield from self._continued((yield from super().wait(until, idle, pattern))))
@@ -219,12 +223,6 @@ class Recovering(Engine):
     def note_end(self, shell: Shell, call: Call) -> None:
         if self.known.at_exit and not (call.request.cwd or call.request.env):  # those are not part of the state
             self._ended = at_end(self, shell, call, self.kept or Snapshot())
-
-
-def _some(things: list[str]) -> str:
-    """Return the first of the things, and how many more there are."""
-    more = f" and {len(things) - _NAMED} more" if len(things) > _NAMED else ""
-    return ", ".join(things[:_NAMED]) + more
 
 
 def _harmless(snapshot: Snapshot) -> Snapshot:
