@@ -82,7 +82,7 @@ class Journal:
             kept = _Kept.model_validate_json(data)
         except ValidationError:
             raise InvalidWorkflow("this run cannot be resumed: another version of shellsession has begun it") from None
-        self.run, self.inputs = kept.run, {**kept.inputs, **self.inputs}
+        self.inputs = {**kept.inputs, **self.inputs}
         first = 1
         while (entry := kept.entries.get(first, Entry())).state == "done" and first <= len(self._digests):
             if entry.digest != self._digests[first - 1] and not force:
@@ -92,7 +92,10 @@ class Journal:
                     " since it ran: force it (--force), or run the file anew"
                 )
             first += 1
-        # What comes after it ran because it had failed. It runs again, with other keys.
+        # What comes after it ran because it had failed. It runs again, with other keys. They are those of another run,
+        # as the process may have been killed in such a step before it noted anything of that.
+        if entry.state != "failed":
+            self.run = kept.run
         self.entries = {
             number: one if number <= first else Entry(attempts=one.attempts) for number, one in kept.entries.items()
         }

@@ -172,6 +172,22 @@ def test_failed_step_is_repaired_and_resumed_with_the_shell_of_that_moment(
     assert (again.returncode, again.stdout) == (125, b"")
 
 
+def test_final_step_in_which_the_runner_was_killed_runs_again_after_the_repaired_one(
+    daemon: Daemon, place: Path, state: dict[str, str]
+) -> None:
+    (path := place / "survivor.yml").write_text(f"""\
+defaults: {{run: {{working-directory: {place}}}}}
+steps:
+- run: "[[ -e repaired ]]"
+finally:
+- run: echo begun; until [[ -e repaired ]]; do sleep 0.02; done; echo cleaned >> log
+""")
+    assert killed(daemon, path, state, _NAMES[1], "step_output")
+    (place / "repaired").touch()
+    assert resumed(daemon, path, state).ok
+    assert (place / "log").read_text() == "cleaned\ncleaned\n"
+
+
 def test_step_that_was_done_and_has_changed_is_refused_unless_forced(
     daemon: Daemon, place: Path, state: dict[str, str]
 ) -> None:
