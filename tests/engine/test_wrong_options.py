@@ -122,6 +122,7 @@ _RUN: Final[dict[str, set[str]]] = {
     "env": {"None", "an empty mapping"},
     "changes": {"True"},
     "errexit": {"True"},
+    "idempotency_key": {"a text", "a text with NUL", "None"},
     "check": {"True"},
 }
 
