@@ -25,7 +25,6 @@ _DESCRIPTION: Final = """\
 Show which commands ran, when they ended, and how, from the daemon's audit log. "began" means that no end is recorded:
 it still runs, or it ran when the daemon was killed. The log has the size of each output, but no output, and *** in
 place of secrets."""
-_TITLES: Final = ("ENDED", "AGENT", "ID", "STATUS", "TOOK", "COMMAND")
 _BEGAN: Final = "began"  # as ``audit.BEGAN``, which is imported late
 _NAME_ANOTHER: Final = "use --audit to name another"
 # The daemon may have been started with another home directory, and this module does not ask it.
@@ -81,11 +80,9 @@ def run(args: argparse.Namespace) -> int:
         talk("no command was run yet" if args.session is None else f"the log has no command of agent {args.session!r}")
     else:
         shown = _latest(entries)[-args.n :]
-        rows: list[tuple[object, ...]] = [_TITLES, *map(_row, shown)]
-        if any("key" in entry for entry in shown):
-            keys = ["KEY", *(entry.get("key", "-") for entry in shown)]
-            rows = [(*row[:-1], key, row[-1]) for row, key in zip(rows, keys, strict=True)]
-        show(*table([*map(str, rows[0])], rows[1:]))
+        has_keys = any("key" in entry for entry in shown)
+        titles = ("ENDED", "AGENT", "ID", "STATUS", "TOOK", *["KEY"] * has_keys, "COMMAND")
+        show(*table(titles, [_row(entry, has_keys) for entry in shown]))
     return 0
 
 
@@ -103,7 +100,7 @@ def _latest(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return [entry for entry in latest if entry is not None]
 
 
-def _row(entry: Mapping[str, Any]) -> tuple[object, ...]:
+def _row(entry: Mapping[str, Any], has_keys: bool) -> tuple[object, ...]:
     """The table row of an entry. The file may contain anything, so a missing field shows as ``-``."""
     outcome, took, status = entry.get("outcome", "-"), entry.get("duration"), entry.get("exit_code", "-")
     if entry.get("ran") is False and outcome != "refused":
@@ -118,5 +115,6 @@ def _row(entry: Mapping[str, Any]) -> tuple[object, ...]:
         entry.get("id") or "-",
         outcome,
         span(took) if isinstance(took, int | float) and 0 <= took <= LONGEST else "-",
+        *[entry.get("key", "-")] * has_keys,
         entry.get("command", "-"),
     )
