@@ -52,6 +52,7 @@ _GRACE: Final = 5.0
 _NOT_SELECTED: Final = "not selected"
 _EARLIER: Final = "an earlier step failed"
 _SHELL_LOST: Final = "the shell that the steps share is lost"
+_EXIT: Final = re.compile(r"\bexit\b")
 _EXIT_HINT: Final = "`exit` ends the shell that the steps share: use `return`, or isolated: true"
 
 
@@ -398,6 +399,8 @@ class Runner:
         Raises InvalidWorkflow.
         """
         assert self._durability is not None
+        if self._durability.rerun is not None and self._durability.skip is not None:
+            raise InvalidWorkflow("rerun and skip must not both be given")
         for name in (self._durability.rerun, self._durability.skip):
             if name is not None and number_of(self._definition, name) != first:
                 title = self._definition.all_steps[first - 1].title
@@ -453,7 +456,8 @@ class Runner:
             if result.outcome == "shell_exited" and result.exit_code == 0 and result.recovered:
                 reason = result.recovered
             else:
-                outcome, reason = "failure", f"{result.reason}: {_EXIT_HINT}; {result.recovered or _SHELL_LOST}"
+                hint = f": {_EXIT_HINT}" if _EXIT.search(step.run) else ""
+                outcome, reason = "failure", f"{result.reason}{hint}; {result.recovered or _SHELL_LOST}"
         elif result.outcome == "timed_out":
             took = f" of {limit:g} s" if limit is not None else ""
             outcome, reason = "failure", f"the time limit{took} was over"

@@ -238,6 +238,8 @@ def test_step_whose_daemon_was_killed_must_be_named(place: Path, tmp_path: Path)
                 workflow.run(session, resume=True)
             with pytest.raises(InvalidWorkflow, match=r"only the step at which .*: 2 \(long\)"):
                 workflow.run(session, resume=True, rerun="3")
+            with pytest.raises(InvalidWorkflow, match="must not both be given"):
+                workflow.run(session, resume=True, rerun="long", skip="long")
             assert [path.name for path in place.iterdir()] == ["ran1"]
             quick = Workflow.loads(_LONG.replace("sleep 600; ", ""), "w.yml")
             report = quick.run(session, resume=True, rerun="long")
