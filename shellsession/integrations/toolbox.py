@@ -43,7 +43,6 @@ from ..errors import (
     DaemonUnavailable,
     InvalidRequest,
     NoSuchAgent,
-    OutcomeUnknown,
     SessionBusy,
     SessionClosed,
     ShellSessionError,
@@ -744,7 +743,8 @@ class Toolbox:
     def _reword(self, error: ShellSessionError) -> None:
         """Raise the library's error in words for the model, which knows only this toolbox's verbs, without secrets."""
         text = str(error)
-        self._told_loss = self._told_loss or isinstance(error, DaemonUnavailable | OutcomeUnknown | SessionClosed)
+        # Not OutcomeUnknown: that of a key says nothing about the shell.
+        self._told_loss = self._told_loss or isinstance(error, DaemonUnavailable | SessionClosed)
         if isinstance(error, SessionClosed):
             self._relied_on = False  # this error says what is lost
             new = _FRESH if self._connect else _NO_OTHER

@@ -24,7 +24,7 @@ from replayed_agents import AGENTS
 from scripted_langchain import Scripted, runs, says
 from system import PATIENCE, wait_until
 
-from shellsession import KeyConflict, OutcomeUnknown, RemoteSession, Session, connect
+from shellsession import KeyConflict, OutcomeUnknown, RemoteSession, Session, StateLost, connect
 from shellsession.daemon.server.receipts import unavailable
 from shellsession.integrations import anthropic, langchain, openai, pydantic_ai
 from shellsession.integrations.binding import run_to_end
@@ -162,3 +162,22 @@ def test_key_of_a_call_needs_each_part() -> None:
 def test_receipts_must_be_a_flag() -> None:
     with Session() as session, pytest.raises(ValueError, match="receipts"):
         Toolbox(session, receipts="no")  # type: ignore[arg-type]
+
+
+def test_call_after_an_unknown_outcome_says_what_is_lost_before_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    call = {"command": f"cd /usr; echo ran >>{tmp_path}/runs; sleep 60"}
+    with running(tmp_path / "daemon") as daemon:
+        tools = Toolbox(connect("lost", daemon.socket, False, cwd=tmp_path), patience=0.2)
+        assert "still running" in run_to_end(tools.call("bash", call, "k1"))
+        daemon.stop(signal.SIGKILL)
+    with running(tmp_path / "daemon") as daemon:
+        tools = Toolbox(connect("lost", daemon.socket, False, cwd=tmp_path))
+        with pytest.raises(OutcomeUnknown):
+            run_to_end(tools.call("bash", call, "k1"))
+        with pytest.raises(StateLost, match="nothing was run"):
+            run_to_end(tools.call("bash", {"command": RUN}, "k2"))
+        assert count(tmp_path) == 1
+        assert run_to_end(tools.call("bash", {"command": RUN}, "k3")) == "ran"
