@@ -480,10 +480,7 @@ class SharedSession:
             if not self._attending:
                 return None
             ending = self._attending[0]
-            left = None if until is None else max(0.0, until - time.monotonic())
-            either: set[asyncio.Future[Any]] = {ending, listener.abandoned}
-            await asyncio.wait(either, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            if not ending.done():  # the time is up, or this client has left
+            if not await self.until_answered(until, listener):
                 return self.engine.running_elsewhere()
             if ending.cancelled() or ending.result().runs_on:  # that verb has returned, but the command has not ended
                 continue
