@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import UnionType
 from typing import Any, Final, TypeVar, Union, get_args, get_origin
 
@@ -55,6 +55,9 @@ _MESSAGES: Final = {
     "bool_type": "must be true or false",
     "int_type": "must be a whole number",
     "tuple_type": "must be a list",
+    "sequence_type": "must be a list",
+    "sequence_str": "must be a list",
+    "is_instance_of": "must be a list",
     "mapping_type": "must be a mapping of names to values",
     "dict_type": "must be a mapping of names to values",
     "model_type": "must be a mapping",
@@ -253,7 +256,7 @@ def _models(kind: Any) -> Iterator[tuple[type[Model], str]]:
     origin, inner = get_origin(kind), get_args(kind)
     for one in inner if origin in (Union, UnionType) else ():
         yield from _models(one)
-    if origin is tuple and inner:
+    if isinstance(origin, type) and issubclass(origin, Sequence) and inner:
         yield from ((model, "list") for model, _ in _models(inner[0]))
     elif isinstance(origin, type) and issubclass(origin, Mapping) and len(inner) == 2:
         yield from ((model, "mapping") for model, _ in _models(inner[1]))

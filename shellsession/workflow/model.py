@@ -6,7 +6,7 @@ In Python a name has ``_`` where a file has ``-``, and ``if_`` and ``finally_`` 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
@@ -306,6 +306,10 @@ class Defaults(Model):
     run: RunDefaults = RunDefaults()
 
 
+# A list may be given, and a tuple is kept.
+Steps = Annotated[Sequence[Step], AfterValidator(tuple)]
+
+
 class Definition(Model):
     """Steps, and what they share.
 
@@ -317,8 +321,8 @@ class Definition(Model):
     """
 
     name: Text = ""
-    steps: tuple[Step, ...]
-    finally_: tuple[Step, ...] = ()
+    steps: Steps
+    finally_: Steps = ()
     env: Mapping[Variable, Filled] = {}
     inputs: Mapping[Text, Input] = {}
     secrets: Annotated[tuple[Variable, ...], OneOrMore] = ()
@@ -327,7 +331,7 @@ class Definition(Model):
 
     @field_validator("steps")
     @classmethod
-    def _has_steps(cls, value: tuple[Step, ...]) -> tuple[Step, ...]:
+    def _has_steps(cls, value: Sequence[Step]) -> Sequence[Step]:
         if not value:
             raise ValueError("must have at least one step")
         return value
@@ -355,7 +359,7 @@ class Definition(Model):
 
     @property
     def all_steps(self) -> tuple[Step, ...]:
-        return self.steps + self.finally_
+        return (*self.steps, *self.finally_)
 
 
 Where = tuple[str | int, ...]

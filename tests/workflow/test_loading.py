@@ -19,6 +19,7 @@ _BROKEN: Final[dict[str, tuple[str, int, str]]] = {
     "no steps": ("name: x\n", 1, "steps: is missing"),
     "empty steps": ("name: x\nsteps: []\n", 2, "at least one step"),
     "steps are a mapping": ("steps:\n  run: a\n", 1, "steps: must be a list, not a mapping"),
+    "steps are a text": ("steps: a\n", 1, "steps: must be a list, not 'a'"),
     "a step is a text": ("steps:\n- run: a\n- b\n", 3, "steps[1]: must be a mapping, not 'b'"),
     "no run": ("steps:\n- run: a\n- name: b\n", 3, "steps[1].run: is missing"),
     "empty run": ("steps:\n- name: b\n  run:\n", 3, "steps[0].run: must be text, not nothing"),
