@@ -267,6 +267,23 @@ _RUNS_UNSEEN: Final = re.compile(rb"\b(?:eval|source|trap|PROMPT_COMMAND)\b|(?:\
 # time: 10 ms for 5 MB.
 _BUILTIN_WORDS: Final = (b"builtin", b"enable", b"declare", b"eval")
 _UNSEEN_WORDS: Final = (b"eval", b"source", b"trap", b"PROMPT_COMMAND", b". ", b".\t")
+# Where a command begins, with the assignments and redirections before it.
+_WORD: Final = rb"(?:\"[^\"]*+\"|'[^']*+'|[^\s;&|()'\"])*+"
+_COMMAND: Final = (
+    rb"(?:\A|[\n;&|(){`!]|\b(?:then|do|else|elif|if|while|until|time|command|builtin|coproc)(?:[ \t]++-\S*+)*+[ \t])"
+    rb"(?:[ \t]++|\\\n|\w++\+?=" + _WORD + rb"|[\w{}]*+[<>]++[&|]?[ \t]*+" + _WORD + rb")*+"
+)
+_RUNS_OTHERS: Final = re.compile(
+    _COMMAND + rb"(?:[\\'\"]?(?:eval|source|\.)['\"]?(?=[\s;&|)`<>]|\Z))|\bPROMPT_COMMAND\b"
+)
+# The word `trap`, also as an argument: a function may run it. In quotes it is one to search for (`grep 'trap'`), unless
+# more follows there, or the text begins a command with it.
+_TRAP: Final = re.compile(
+    rb"(?<![\w./$-])(?<![ \t]['\"])trap(?=[\s;&|()}`'\"\\<>$]|\Z)|[ \t]['\"]trap[\s;&|()}`\\<>$]"
+    rb"|" + _COMMAND + rb"['\"]trap['\"]"
+)
+_QUOTED_DOTS: Final = (b".'", b'."')
+_RUNS_VARIABLE: Final = re.compile(_COMMAND + rb"['\"]?\$")
 # Finds a text that may change how the next command must be typed, or that must itself be typed in another way: it has
 # words of the two patterns above, or others that can change a shell; or it runs nothing; or its last line is continued.
 UNUSUAL: Final = re.compile(
@@ -328,6 +345,18 @@ def names_builtins(text: bytes) -> bool:
 def runs_unseen(text: bytes) -> bool:
     """Return whether the text may run what it does not show: a file, or words that it puts together."""
     return any(word in text for word in _UNSEEN_WORDS) and _RUNS_UNSEEN.search(text) is not None
+
+
+def names_trap(text: bytes) -> bool:
+    """Return whether the text may call `trap`, now or when one of its functions is called."""
+    return b"trap" in text and (_TRAP.search(text) is not None or _RUNS_VARIABLE.search(text) is not None)
+
+
+def may_see_traps(text: bytes) -> bool:
+    """Return whether the text may look at the traps, or set one. `find . -name eval` does not."""
+    if names_trap(text):
+        return True
+    return any(word in text for word in _UNSEEN_WORDS + _QUOTED_DOTS) and _RUNS_OTHERS.search(text) is not None
 
 
 def switches_editing(text: bytes) -> bool:

@@ -107,6 +107,66 @@ def test_shell_whose_functions_use_traps_goes_back_to_before_the_last_command(sh
     assert sh.run("echo $A").stdout == "1\n"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "find . -maxdepth 0; Z=1; exit 4",
+        "ls -d .; Z=1; exit 4",
+        "git diff -- . || { Z=1; exit 4; }",
+        "Z=1; cd . && ls -d . .; exit 4",
+        "# eval the model\nZ=1; exit 4",
+        "echo eval, source . x; A=3 find . -name source; Z=1; exit 4",
+        "Z=1; grep -rn 'trap' .; exit 4",
+        "echo bootstrap --trap ./trap trap.txt; Z=1; exit 4",
+    ],
+)
+def test_text_that_mentions_a_word_for_traps_keeps_what_it_changed(sh: Session, text: str) -> None:
+    assert "from after the last command" in sh.run(text).recovered
+    assert sh.run("echo $Z").stdout == "1\n"
+
+
+def test_shell_whose_functions_and_traps_mention_the_word_keeps_what_it_changed(sh: Session, tmp_path: Path) -> None:
+    sh.run(f"trap 'touch {tmp_path}/nc_trap_1' EXIT; bootstrap() {{ echo my_trap bootstrap; }}; alias b=bootstrap")
+    sh.restart(keep_state=True)  # a snapshot, as a pause brings it
+    sh.run("true")
+    assert "from after the last command" in sh.run("Z=1; exit 4").recovered
+    assert sh.run("echo $Z").stdout == "1\n"
+    assert (tmp_path / "nc_trap_1").exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "'trap' -p",
+        '"trap"',
+        "true; 'trap' -p",
+        "\\trap -p",
+        "! trap -p",
+        "A=1 B='x y' trap -p",
+        ">&1 trap -p",
+        "if trap -p; then :; fi",
+        "case x in x) trap -p;; esac",
+        "echo $(trap -p) | tr -d '\\n'",
+        "time -p trap 2>/dev/null",
+        "w=trap; $w -p",
+        "set -- 'trap' -p; \"$@\"",
+        "w=('trap' -p); \"${w[@]}\"",
+        'g() { "$@"; }; g trap -p',
+        "g() { eval \"$1\"; }; g 'trap -p'",
+        "printf 'tra''p -p' >file; A=1 B='x y' . ./file",
+        "printf 'tra''p -p' >file; if ! \\. ./file; then :; fi",
+        "printf 'tra''p -p' >file; >&1 source file",
+        "printf 'tra''p -p' >file; case x in x) 'source' ./file;; esac",
+        "printf 'tra''p -p' >file; command -p \".\" ./file",
+        "while eval tr''ap -p; do break; done",
+        "{ eval tr''ap; }",
+        "A=$(echo x) eval tr''ap",
+    ],
+)
+def test_exit_trap_stays_hidden_wherever_a_command_can_begin(sh: Session, text: str) -> None:
+    assert sh.run(text).stdout.strip() == ""
+
+
 def test_exit_trap_that_the_last_command_sets_is_the_one_that_runs(sh: Session) -> None:
     result = sh.run("trap 'echo mine $?' EXIT; A=1; exit 3")
     assert (result.stdout, result.exit_code) == ("mine 3\n", 3)

@@ -27,7 +27,7 @@ from ...state.values import Difference, Restored
 from ...text import ago, some
 from ..bash.shell import Shell
 from ..io.threads import Steps
-from ..wire import runs_unseen
+from ..wire import may_see_traps
 from .call import Call
 from .engine import Engine, RestartPending
 from .state import at_end, remove_exit_trap, set_exit_trap
@@ -213,7 +213,7 @@ class Recovering(Engine):
     def _hide_exit_trap(self, request: Request) -> Steps[None]:
         """Take our EXIT trap off if the text may look at it, or if `set -v` would print it."""
         text = request.command
-        if b"trap" in text or runs_unseen(text) or b"v" in self.known.flags:
+        if may_see_traps(text) or b"v" in self.known.flags:
             if self.shell is None:
                 yield from self._ready()
             if self.known.at_exit and self._is_idle():

@@ -37,7 +37,7 @@ from ...state.values import OF_CD, OWN, Difference, Omission, Restored, Variable
 from ...state.writing import Script, assumed, differences, quote, script
 from ..bash.shell import Shell
 from ..io.threads import Steps, T, apart
-from ..wire import ERREXIT_TRAP, Mark
+from ..wire import ERREXIT_TRAP, Mark, names_trap
 from .call import Call
 from .collect import asked
 from .core import Core
@@ -338,7 +338,7 @@ def set_exit_trap(core: Core, snapshot: Snapshot) -> Steps[None]:
     if shell.launch.is_sandboxed or len(user) > _LONGEST_TRAP or not _BESIDE.isdisjoint(snapshot.traps):
         return
     texts = (*(one.text for one in snapshot.functions.values()), *snapshot.aliases.values(), *snapshot.traps.values())
-    if not snapshot.options.isdisjoint({"functrace", "verbose"}) or any("trap" in text for text in texts):
+    if not snapshot.options.isdisjoint({"functrace", "verbose"}) or any(map(names_trap, map(os.fsencode, texts))):
         return
     core.learn(at_exit=b"! \\builtin trap " + (b"-- %b EXIT; " % quote(user) if user else b"- EXIT; "))
     line = b"\\builtin trap -- %b EXIT" % quote(_ours(shell) + user)
