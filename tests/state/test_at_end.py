@@ -184,6 +184,21 @@ def test_exit_trap_is_no_change_and_in_no_snapshot_and_no_fork(sh: Session) -> N
         assert child.run("trap -p; exit").stdout == "trap -- 'echo bye' EXIT\nbye\n"
 
 
+@pytest.mark.parametrize("then", ["true", "trap -p EXIT", "trap 'echo sig' USR1", "exit 3"])
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_exit_trap_of_a_file_that_a_function_reads_stays(tmp_path: Path, then: str, is_kept: bool) -> None:
+    (tmp_path / "file").write_text(f"trap 'echo bye >>{tmp_path}/log' EXIT\n")
+    with Session(cwd=tmp_path, tty=False, timeout=PATIENCE, recover=True) as session:
+        session.run('load() { . "$1"; }')
+        session.run("load ./file")
+        if is_kept:
+            session.snapshot()
+        result = session.run(then)
+        assert "log' EXIT" in result.stdout or then != "trap -p EXIT"
+        assert "builtin" not in result.stdout
+    assert "bye\n" in (tmp_path / "log").read_text()
+
+
 def test_exit_trap_of_the_startup_commands_stays(tmp_path: Path) -> None:
     with Session(cwd=tmp_path, tty=False, startup=["trap 'echo bye $?' EXIT"], recover=True) as sh:
         assert sh.run("A=1").ok

@@ -28,6 +28,7 @@ from .call import Call
 from .core import Core
 from .delivery import Delivery
 from .results import Ending, conclude
+from .state import SHOW_EXIT_TRAP, is_ours
 
 TICK: Final = 0.002
 ROUNDS: Final = 500
@@ -191,7 +192,9 @@ def shut_down(core: Core, why: str) -> Steps[None]:
         return
     if core.attended is None and not shell.dead:
         yield from _kill_below(shell)
-        said = yield from collect.ask(shell, core.known.at_exit + b"\\builtin trap -p EXIT >&2", _LAST_TRAP)
+        said = yield from collect.ask(shell, SHOW_EXIT_TRAP, _LAST_TRAP)
+        if said is not None and is_ours(shell, said):
+            said = yield from collect.ask(shell, core.known.at_exit + SHOW_EXIT_TRAP, _LAST_TRAP)
         if said is not None and b"trap -- " in said:
             shell.control.send(b"\n\\builtin exit\n")
             until = time.monotonic() + _LAST_TRAP

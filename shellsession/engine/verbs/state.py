@@ -49,6 +49,7 @@ _DUMP: Final = "state"
 _FUNCTIONS: Final = "functions"
 _ATTEMPTS: Final = 2
 _END: Final = "end"
+SHOW_EXIT_TRAP: Final = b"\\builtin trap -p EXIT >&2"
 # The longest EXIT trap of a user that is typed again.
 _LONGEST_TRAP: Final = 400
 # They would run in our EXIT trap, or see it.
@@ -105,6 +106,8 @@ def listing(core: Core, anew: bool = True) -> Steps[Listing]:
             f"{error}; nothing was changed: if the locale is one of Shift-JIS, GBK or Big5, use UTF-8"
         ) from error
     _check_locale(dump.variables)
+    if core.known.at_exit and not is_ours(shell, data):  # a command has set another one in its place
+        core.learn(at_exit=b"")
     dump = _without_ours(core, shell, dump)
     return core.keep_listing(Listing(data, dump, shell.check_cwd(mark.cwd), core.umask(), core.begun))
 
@@ -269,10 +272,15 @@ def _file_of(shell: Shell, line: bytes) -> Steps[tuple[bytes, Mark]]:
 
 
 def _ask(shell: Shell, line: bytes) -> Steps[Mark]:
+    return (yield from _answer(shell, line))[1]
+
+
+def _answer(shell: Shell, line: bytes) -> Steps[tuple[bytes, Mark]]:
+    """Run a line. Returns what bash has printed on its own stderr, and its mark."""
     until = time.monotonic() + _PATIENCE
     finder = yield from asked(shell, line, _PATIENCE)
     if finder is not None and finder.mark is not None:
-        return finder.mark
+        return finder.noise_before_mark, finder.mark
     if time.monotonic() < until:
         raise ShellUnavailable("the shell has ended meanwhile: the next command reports how")
     raise SnapshotUnavailable(f"bash did not answer within {_PATIENCE:.0f} s: is the machine overloaded?")
@@ -349,9 +357,17 @@ def set_exit_trap(core: Core, snapshot: Snapshot) -> Steps[None]:
 
 
 def remove_exit_trap(core: Core) -> Steps[None]:
-    """Put the EXIT trap of the user back."""
-    yield from _ask(core.live(), core.known.at_exit)
+    """Put the EXIT trap of the user back, unless a file that a function has read has set another one."""
+    shell = core.live()
+    said, _ = yield from _answer(shell, SHOW_EXIT_TRAP)
+    if is_ours(shell, said):
+        yield from _ask(shell, core.known.at_exit)
     core.learn(at_exit=b"")
+
+
+def is_ours(shell: Shell, listed: bytes) -> bool:
+    """Return whether our EXIT trap is among the traps that bash has listed."""
+    return shell.scratch_path(_END) in listed
 
 
 def at_end(core: Core, shell: Shell, call: Call, before: Snapshot) -> Snapshot | None:
