@@ -78,14 +78,11 @@ class InnerRemote(Inner, Protocol):
 
     transport: Any
     opening: dict[str, Any]  # the fields of the request that opens it
+    continues: bool  # when this client opened it, it began with the state of the agent's last one
 
     @property
     def is_opened(self) -> bool:
         """Has a daemon the session, as far as this client knows?"""
-
-    @property
-    def continues(self) -> bool:
-        """Did the session, when this client opened it, begin with the state of the agent's last one?"""
 
     def message(self, verb: str, *parts: bytes, **fields: object) -> Any:
         """A request about its agent."""

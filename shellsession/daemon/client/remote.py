@@ -188,7 +188,7 @@ class Remote(AnySession[PreparedRun]):
         self._own_timeout: Seconds = opening.get("timeout", ...)
         self._timeout: float | None = 120.0  # the default that applies
         self.opened_here = False  # did this client open the session, or was it there before?
-        self._continues = False  # it began with the state of the agent's last one
+        self.continues = False  # did it begin, when this client opened it, with the state of the agent's last one?
         self.handed_back = ""  # the id of the command that was handed back to this client; "" for none
         self._restored = Restored()  # the report of this client's last restore
         self._closed = False
@@ -258,11 +258,6 @@ class Remote(AnySession[PreparedRun]):
     def is_opened(self) -> bool:
         """Has a daemon the session, as far as this client knows? Until then, ``opening`` may still change."""
         return bool(self._incarnation)
-
-    @property
-    def continues(self) -> bool:
-        """Did the session, when this client opened it, begin with the state of the agent's last one?"""
-        return self._continues
 
     @property
     def restored(self) -> Restored:
@@ -393,7 +388,7 @@ class Remote(AnySession[PreparedRun]):
         self._incarnation = field(reply.header, "id", str).partition(".")[0]
         self._number = field(reply.header, "session", int)
         self.opened_here = bool(reply.header.get("value"))
-        self._continues = bool(reply.header.get("continues"))
+        self.continues = bool(reply.header.get("continues"))
         own, default = self._own_timeout, field(reply.header, "timeout", float, int, type(None))
         self._timeout = default if isinstance(own, EllipsisType) else own
         self._policy = reply.header.get("policy")
@@ -523,9 +518,9 @@ class Remote(AnySession[PreparedRun]):
         try:
             await self._open_session(self._backend, continued=True)
         except ShellSessionError:
-            self._continues = False
-        self._closed = was_closed and not self._continues
-        return self._continues
+            self.continues = False
+        self._closed = was_closed and not self.continues
+        return self.continues
 
     def _stream(self, prepared: PreparedRun) -> Any:
         """Iterate over the output of a command as it comes. ``run`` is refused meanwhile."""
