@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -10,15 +11,16 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from commands import cli, running as command
 from daemons import Daemon, running
+from kinds import BRIDGE
 from system import PATIENCE, SOAK
 from warm import PROGRAM
 
-from shellsession import InvalidWorkflow, OutcomeUnknown, Session, Workflow, connect
+from shellsession import InvalidWorkflow, OutcomeUnknown, Session, Workflow, aconnect, connect
 from shellsession.workflow.report import Report
 
 # Each step leaves a line in a file that nobody may write twice, and something in the shell. The last prints all of it.
@@ -258,6 +260,23 @@ def test_step_of_unknown_outcome_can_be_skipped(place: Path, tmp_path: Path) -> 
         assert [one.outcome for one in report.steps] == ["success", "skipped", "success"]
         assert report.steps[2].output == "1\n"
         session.close()
+
+
+def test_run_of_another_machine_is_resumed_by_an_asyncio_client(daemon: Daemon, place: Path) -> None:
+    workflow = Workflow.loads("steps: [{run: X=1}, {run: '[[ -e ok ]]'}, {run: echo $X}]", "w.yml")
+    options: Any = {"cwd": place, "recover": True}
+    with connect("far", daemon.socket, False, via=["env"], remote=BRIDGE, **options) as session:
+        assert [one.outcome for one in workflow.run(session, durable=True).steps] == ["success", "failure", "skipped"]
+    (place / "ok").touch()
+
+    async def resume() -> Report:
+        async with await aconnect("far", daemon.socket, False, **options) as session:
+            report = await workflow.run(session, resume=True)
+            await session.close()
+            return report
+
+    report = asyncio.run(resume())
+    assert ([one.outcome for one in report.steps], report.steps[2].output) == (["success"] * 3, "1\n")
 
 
 def test_run_is_forgotten_with_its_session(daemon: Daemon, place: Path) -> None:
