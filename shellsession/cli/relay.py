@@ -51,6 +51,17 @@ class OutputRelay:
         report_gap(stream, missing)
         self._written[stream] += missing
 
+    @property
+    def has_written(self) -> bool:
+        return any(self._written.values())
+
+    def report_missing(self, result: Result) -> None:
+        """Report how many bytes of the result were not written, if it lacks some itself."""
+        from ..models import streams_of
+
+        for stream, data, omitted, _ in streams_of(result):
+            report_gap(stream, max(0, len(data) + omitted - self._written[stream]) if omitted else 0)
+
     def write_rest(self, result: Result) -> None:
         """Write the part of the result that has not been written: after Ctrl-C no more output arrives."""
         from ..models import streams_of

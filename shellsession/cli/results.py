@@ -82,9 +82,13 @@ def mark_ended_by_ctrl_c(result: Result) -> Result:
 
 def conclude(result: Result, agent: str, relay: OutputRelay, interrupted: bool) -> int:
     """Show the rest of a result whose output was relayed as it arrived, and return our exit status."""
-    if interrupted or result.replayed:  # of a replayed one no output has arrived
+    if interrupted or (result.replayed and not relay.has_written):
         relay.write_rest(result)
+    elif result.replayed:
+        relay.report_missing(result)
     explain_ending(result, agent, interrupted)
+    if result.replayed:
+        talk("nothing was run: an earlier call had this key, and this is its result")
     return status(result, interrupted)
 
 

@@ -326,3 +326,20 @@ def test_whose_session_it_is(daemon: Daemon, agent: str) -> None:
     assert cli(daemon.socket, "run", "-s", "default", "--", "echo $WHO", env=named).stdout == b"default\n"
     elsewhere = cli("/no/such/socket", "run", "--socket", daemon.socket, "-s", agent, "--", "echo $WHO")
     assert elsewhere.stdout == b"named\n"
+
+
+def test_key_of_a_command_that_was_handed_back_prints_all_of_its_output(
+    daemon: Daemon, agent: str, tmp_path: Path
+) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    words = ["run", "-s", agent, "--idempotency-key", "k", "--on-timeout", "yield", "--timeout"]
+    command = f"echo first; cat {fifo}; head -c 5000000 /dev/zero"
+    done = cli(daemon.socket, *words, "0.5", "--", command)
+    assert (done.stdout, done.returncode) == (b"first\n", 124)
+    with running(daemon.socket, *words, str(PATIENCE), "--", command) as process:
+        assert line(process) == b"first\n"
+        fifo.write_bytes(b"go\n")
+        rest, said = process.communicate(timeout=PATIENCE)
+    assert (rest, process.returncode) == (b"go\n" + bytes(5_000_000), 0)
+    assert b"missing" not in said

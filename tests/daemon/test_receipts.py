@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import cli
+from commands import cli, running as client_of
 from daemons import Daemon, Raw, running
 from gates import Gate
 from system import PATIENCE, wait_until
@@ -424,3 +424,36 @@ def test_queued_command_with_the_key_of_one_that_ends_first_is_not_run(ours: Dae
         other.result(PATIENCE)
         assert sorted(one.result(PATIENCE).replayed for one in twice) == [False, True]
     assert (gate.place / "once").read_text() == "once\n"
+
+
+def keeping(daemon: Daemon) -> RemoteSession:
+    return connect("a", daemon.socket, False, cwd="/", recover=True)
+
+
+def test_replayed_result_does_not_repeat_the_news_of_its_time(tmp_path: Path) -> None:
+    with running(tmp_path / "daemon") as daemon:
+        keeping(daemon).run("A=1")
+        daemon.stop(signal.SIGTERM)
+    with running(tmp_path / "daemon") as daemon, keeping(daemon) as sh:
+        first = sh.run("echo $A", idempotency_key="k")
+        assert "this is a new session" in first.reason
+        ended = sh.run("exit 3", idempotency_key="end")
+        for result in (first, ended):
+            assert result.recovered
+        again = sh.run("echo $A", idempotency_key="k")
+        assert (again.replayed, again.stdout, again.reason, again.recovered) == (True, first.stdout, "", "")
+        assert sh.run("exit 3", idempotency_key="end").recovered == ended.recovered, "what became of its own shell"
+
+
+def test_result_that_was_read_by_its_key_is_no_news_to_the_next_command(tmp_path: Path) -> None:
+    with running(tmp_path / "daemon") as daemon:
+        words = ["run", "-s", "a", "--idempotency-key", "k", "sleep 1; echo out"]
+        with client_of(daemon.socket, *words) as client:
+            wait_until(lambda: daemon.lines("a"), "its beginning")
+            client.kill()
+        wait_until(lambda: daemon.logged("a"), "its end")
+        done = cli(daemon.socket, *words)
+        assert (done.stdout, done.stderr.count(b"\n")) == (b"out\n", 1)
+        assert b"nothing was run: an earlier call had this key" in done.stderr
+        with connect("a", daemon.socket, False) as sh:
+            assert sh.run("true").reason == ""

@@ -382,8 +382,10 @@ class SharedSession:
         self._keeping: asyncio.Task[None] | None = None  # it will write the state to the store
         self.stored: Snapshot | None = None  # what the store has
         self._keep_cost = 0.0  # seconds of processor time, of the last time
-        self._printed: Result | None = None  # by a command with a receipt that was handed back
-        self._with_receipt = "", 0  # the last request with one, and how many commands bash had got before
+        self.printed: Result | None = None  # by a command with a receipt that was handed back
+        # The last request with a receipt, how many commands bash had got before, and its key.
+        self._with_receipt = "", 0, ""
+        self._read_by_key = ""  # the last request whose result a client has read by its key
         self.receipts: Receipts
         self.syncs: Syncs
         session._on_change(self._check_end)
@@ -540,7 +542,7 @@ class SharedSession:
         last = self.deliveries.last
         # A client that is still there may ask later. A lost shell is reported by itself.
         has_left = self.owner is None or self.owner.is_gone
-        if has_left and last.is_due and last.loss is None:
+        if has_left and last.is_due and last.loss is None and last.name != self._read_by_key:
             self._unread = last.result
         self._journal.begin(
             self.agent, Begun(command, self.secrets, time.time(), client, self._running_id, self._note_running, key)
@@ -550,7 +552,7 @@ class SharedSession:
     def not_begun(self) -> None:
         """Note that the command that was prepared does not run."""
         self._journal.end(self.agent)
-        request, begun = self._with_receipt
+        request, begun, _ = self._with_receipt
         if self.receipts.runs(request):
             (self.receipts.drop if self.engine.begun == begun else self.receipts.lose)(request)
 
@@ -561,7 +563,7 @@ class SharedSession:
         """
         await self.session.open()
         self.receipts.send(self.agent, key, digest, request, self.session.pid or 0, time.time())
-        self._with_receipt, self._printed = (request, self.engine.begun), None
+        self._with_receipt, self.printed = (request, self.engine.begun, key), None
         try:
             await self.syncs.synced()
         except OSError as error:
@@ -583,14 +585,21 @@ class SharedSession:
         """Note a result of a command in its receipt, if it has one, after what was printed before, without secrets."""
         if self.receipts.runs(delivery.name):
             # At the ends of a piece that is cut off here, a part of a secret may be left. So more is cut off later.
-            so_far = bounded(joined(self._printed, result) if self._printed else result, 2 * OUTPUT)
-            self._printed = so_far if so_far.still_running else None
+            so_far = bounded(joined(self.printed, result) if self.printed else result, 2 * OUTPUT)
+            self.printed = so_far if so_far.still_running else None
             self._note(delivery.name, so_far)
 
     def _note(self, request: str, result: Result) -> None:
         masked, mask = self.secrets.mask_result(result), self.secrets.mask
-        kept = masked.__replace__(command="", reason=mask(result.reason), cwd=mask(result.cwd))
-        self.receipts.note(request, kept)
+        # Of the end of its own shell it is no news.
+        recovered = "" if result.state_kept else masked.recovered
+        changes = {"reason": mask(result.reason), "cwd": mask(result.cwd), "recovered": recovered}
+        self.receipts.note(request, masked.__replace__(command="", **changes))
+
+    def note_read(self, key: str) -> None:
+        """Note that a client has read the result of the command with that key."""
+        if key == self._with_receipt[2]:
+            self._read_by_key = self._with_receipt[0]
 
     def with_news(self, result: Result) -> Result:
         """The result of a command. Its reason says, once, what the agent does not know yet of what was before."""
@@ -649,14 +658,17 @@ class SharedSession:
         engine = self.engine
         return isinstance(engine, Recovering) and engine.is_kept and engine.kept is self.stored
 
-    def first_result(self, delivery: Delivery, command: bytes, result: Result) -> None:
-        """Note the first result of a command: its end, or the part until it was handed back."""
+    def first_result(self, delivery: Delivery, command: bytes, result: Result, known: Result) -> None:
+        """Note the first result of a command: its end, or the part until it was handed back.
+
+        ``known``: the same without the news, which its receipt must not tell again.
+        """
         if result.runs_on and (call := self.engine.handed_back) is not None:
             delivery.hand_back()
             self._unfinished = Unfinished(command, call, without_output(result))
         else:
             self._log_end(command, result)
-        self._note_in_receipt(delivery, result)
+        self._note_in_receipt(delivery, known)
 
     def next_result(self, delivery: Delivery, result: Result) -> None:
         """Note a later result of a command. Does nothing if another verb has noted its end already."""

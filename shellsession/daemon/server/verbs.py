@@ -33,7 +33,7 @@ from ...errors import (
 )
 from ...files import FileRequest, path_name
 from ...keys import check_keys
-from ...models import Result, Stream, check_seconds, command_text
+from ...models import Result, Stream, check_seconds, command_text, streams_of
 from ...redact import redact_data
 from ...signatures import deadline
 from ...state.snapshot import Snapshot
@@ -153,15 +153,17 @@ async def _from_receipt(shared: SharedSession, incoming: Incoming) -> Answer | N
     while isinstance(known := _claim(shared, incoming), str):
         incoming.listener.proceed()
         if (answer := await _join(shared, incoming, known, until)) is not None:
-            key = incoming.request.idempotency_key
-            # The client that got the first part may be gone. One that gets output as it comes is given the rest alone.
-            so_far = None if incoming.request.live else shared.receipts.so_far(shared.agent, key)
+            # The client that got the first part may be gone.
+            so_far = shared.receipts.so_far(shared.agent, incoming.request.idempotency_key)
             is_over = not to_result(answer.header["result"], answer.parts).still_running
             if so_far is None or (is_over and so_far.still_running):  # the end could not be noted: a full disk
                 answer.header["result"]["replayed"] = True
                 return answer
             return _replayed(incoming, so_far, answer.header)
-    return None if known is None else _replayed(incoming, known, {})
+    if known is None:
+        return None
+    shared.note_read(incoming.request.idempotency_key)
+    return _replayed(incoming, known, {})
 
 
 def _replayed(incoming: Incoming, result: Result, header: Mapping[str, Any]) -> Answer:
@@ -192,8 +194,9 @@ async def _join(shared: SharedSession, incoming: Incoming, command: str, until: 
     """Wait for the command of that request, as ``wait`` does. None if its first result is there."""
     if (last := shared.deliveries.last).handed_back and last.name == command:
         header = {"protocol": PROTOCOL, "id": incoming.request.id, "agent": shared.agent, "verb": "wait"}
-        wait = requests.parse({**header, "command": command, "live": incoming.request.live})
-        return await _wait_until(shared, incoming._replace(request=wait), until)
+        live = incoming.request.live
+        wait = requests.parse({**header, "command": command, "live": live, "so_far": live})
+        return await _wait_until(shared, incoming._replace(request=wait), until, joins=True)
     if not shared.is_attended:
         shared.receipts.lose(command)
         return None
@@ -221,9 +224,8 @@ async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
             run = shared.session._request(command, options)
             if key is not None:
                 await shared.write_receipt(key, _digest(incoming), request.id)
-            result = await shared.session._run(run)
-            if not by_person:  # who is not the agent
-                result = shared.with_news(result)
+            known = await shared.session._run(run)
+            result = known if by_person else shared.with_news(known)  # a person is not the agent
         except ShellSessionError as error:
             shared.audience.show("refused", {"reason": str(error), "begun": begun is not None})
             if begun:
@@ -237,12 +239,12 @@ async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
         except asyncio.CancelledError:
             if (end := shared.engine.came_of(command)) is not None:
                 incoming.listener.cancelled_with(shared.settle_cancelled(delivery, end))
-                shared.first_result(delivery, command, end)
+                shared.first_result(delivery, command, end, end)
             elif begun:
                 shared.not_begun()
             raise
         ending.set_result(result)
-    shared.first_result(delivery, command, result)
+    shared.first_result(delivery, command, result, known)
     return _deliver(shared, incoming, delivery, result)
 
 
@@ -250,12 +252,13 @@ async def _wait(shared: SharedSession, incoming: Incoming) -> Answer:
     return await _wait_until(shared, incoming, _deadline(shared, incoming))
 
 
-async def _wait_until(shared: SharedSession, incoming: Incoming, until: float | None) -> Answer:
+async def _wait_until(shared: SharedSession, incoming: Incoming, until: float | None, joins: bool = False) -> Answer:
+    """Wait for the command that was handed back. ``joins``: the client has seen no result of it."""
     if (answer := await _shared_end(shared, incoming, until)) is not None:
         return answer
     with observing(shared.engine, incoming.listener):
         if incoming.request.so_far and (call := shared.engine.handed_back) is not None:
-            _send_so_far(call, incoming.listener)
+            _send_so_far(call, incoming.listener, shared.printed if joins else None)
         left = None if until is None else max(0.001, until - time.monotonic())
         options = incoming.request.model_dump(include={"idle_timeout", "until"}, exclude_unset=True)
         return await _wait_in_session(shared, incoming, shared.session.wait(left, **options))
@@ -268,14 +271,15 @@ async def _shared_end(shared: SharedSession, incoming: Incoming, until: float | 
     return None if result is None else answer_with(shared, result, command)
 
 
-def _send_so_far(call: Call, listener: Listener) -> None:
-    """Send what a command has printed since its last result. Its next result will contain that too.
+def _send_so_far(call: Call, listener: Listener, before: Result | None) -> None:
+    """Send what a command has printed ``before`` its last result, and since. Its next result will contain the latter.
 
     There is no await between this and the live output that follows, so nothing is missing in between.
     """
     captures: tuple[tuple[Stream, Capture], ...] = (("stdout", call.stdout), ("stderr", call.stderr))
-    for stream, capture in captures:
-        data, omitted, cut = capture.peek()
+    pieces = [] if before is None else list(streams_of(before))
+    pieces += [(stream, *capture.peek()) for stream, capture in captures]
+    for stream, data, omitted, cut in pieces:
         for piece, missing in ((data[:cut], 0), (data[cut:], omitted)):
             if piece or missing:
                 listener.send_output(stream, piece, so_far=missing)
