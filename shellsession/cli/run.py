@@ -146,8 +146,10 @@ def main(typed: Sequence[str]) -> int:
     script = results.read_stdin(MAX_COMMAND, _SOURCE) if reads_script else words.script(command)
     agent = words.default_agent() if args.session is None else args.session
     options: SessionOptions = {**flags.options_of(args, asks=args.confirm), **flags.output_limits(args.max_chars)}
-    options["recover"] = args.recover
-    with RemoteSession.for_arguments(agent, args.socket, not args.no_start, options, idle_ttl=args.idle_ttl) as session:
+    unnamed = {"recover": args.recover}
+    with RemoteSession.for_arguments(
+        agent, args.socket, not args.no_start, options, idle_ttl=args.idle_ttl, defaults=unnamed
+    ) as session:
         session.connect()
         if args.confirm:
             from .terminal import confirm

@@ -138,14 +138,16 @@ def _run(workflow: Workflow, args: argparse.Namespace) -> int:
     secrets = _secrets(workflow)
     chosen = {name: getattr(args, name) for name in _UNFIT}
     agent = _agent(workflow, args)
-    options: Any = {"recover": True, "timeout": _LIMIT}
+    options: Any = {"timeout": _LIMIT}
     if secrets:
         options["policy"] = Policy(secrets=tuple(secrets.values()))
     shown = progress(args.json)
     given: dict[str, Any] = {"inputs": dict(args.input), "secrets": secrets, "on_event": shown, **chosen}
     if args.resume:
         given |= {"resume": True, "rerun": args.rerun, "skip": args.skip, "force": args.force}
-    with RemoteSession.for_arguments(agent, args.socket, not args.no_start, options) as session:
+    with RemoteSession.for_arguments(
+        agent, args.socket, not args.no_start, options, defaults={"recover": True}
+    ) as session:
         try:
             session.connect()
         except AlreadyOpen:

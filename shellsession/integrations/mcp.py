@@ -261,7 +261,9 @@ async def _refuse_unreadable(lines: _LineReader, incoming: Any, sender: Any, out
 
 
 async def _connect(agent: str, socket: str | None, options: SessionOptions, idle_ttl: Seconds) -> AwaitedSession:
-    session = AsyncRemoteSession.for_arguments(agent, socket, True, options, idle_ttl=idle_ttl)
+    named, unnamed = options.copy(), {"recover": options.get("recover", False)}
+    named.pop("recover", None)
+    session = AsyncRemoteSession.for_arguments(agent, socket, True, named, idle_ttl=idle_ttl, defaults=unnamed)
     await session.connect()
     if session.opened_here:  # otherwise it could wait for a command of another client
         await session.open()

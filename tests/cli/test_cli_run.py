@@ -53,7 +53,7 @@ def test_output_comes_while_the_command_runs(daemon: Daemon, agent: str, tmp_pat
         (
             ["--", "exit 3"],
             3,
-            "exit\nshellsession: the command ended the session's bash, with exit status 3; the session's",
+            "exit\nshellsession: the command ended the session's bash, with exit status 3; a fresh bash continues in",
         ),
         (["--", "kill -9 $$"], 137, "the session's bash was killed by signal 9 (SIGKILL); the session's state is lost"),
         (["--timeout", "0.2", "--", "sleep 99"], 124, "the time limit passed after 0."),

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from commands import cli
 from daemons import Daemon
 from system import PYTHON
 
@@ -58,6 +59,25 @@ def test_rules_of_an_agent_stay_whatever_is_restored(daemon: Daemon) -> None:
         confined.close()
     with pytest.raises(InvalidRequest, match="connect without it"):
         connect("a1", daemon.socket, False, snapshot=Snapshot())
+
+
+def test_recover_named_for_a_session_without_it_is_refused(daemon: Daemon) -> None:
+    with connect("b0", daemon.socket, False) as sh:
+        with pytest.raises(AlreadyOpen, match="which was opened without recover=True"):
+            connect("b0", daemon.socket, False, recover=True)
+        with connect("b0", daemon.socket, False, recover=False) as same:
+            assert not same.opened_here
+        done = cli(daemon.socket, "run", "-s", "b0", "--json", "--", "true")  # there it is a default
+        assert done.returncode == 0
+        sh.close()
+
+
+def test_fork_with_the_name_of_its_session_is_refused(daemon: Daemon) -> None:
+    with connect("s1", daemon.socket, False) as sh:
+        with pytest.raises(InvalidRequest, match="a fork needs another name"):
+            sh.fork("s1")
+        assert sh.run("echo lives").stdout == "lives\n"
+        sh.close()
 
 
 def test_fork_is_another_agent_with_the_same_state_and_rules(daemon: Daemon, tmp_path: Path) -> None:

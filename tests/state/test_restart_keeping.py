@@ -57,6 +57,15 @@ def test_restart_during_a_command_brings_back_what_recovery_has_kept(recovering:
     assert "with the state from before the last command" in result.recovered
 
 
+def test_restart_during_a_command_names_what_would_end_the_next_shell(recovering: Session) -> None:
+    recovering.run("set -e; TMOUT=1000")
+    recovering.run("sleep 100", timeout=0.1, on_timeout="yield")
+    missing = recovering.restart(keep_state=True).not_restored
+    assert [one[:2] for one in missing] == [("option", "errexit"), ("variable", "TMOUT")]
+    assert {one.reason for one in missing} == {"it would end the next shell"}
+    assert recovering.restored.not_restored == missing
+
+
 def test_restart_of_an_idle_recovering_session_keeps_the_state_of_now(recovering: Session) -> None:
     recovering.run(STATE)
     recovering.run("A=2")

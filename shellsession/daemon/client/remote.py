@@ -11,11 +11,11 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from contextvars import ContextVar
 from functools import cached_property, partial
-from types import EllipsisType
+from types import EllipsisType, MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from ...errors import (
@@ -216,9 +216,11 @@ class Remote(AnySession[PreparedRun]):
         remote: str | None = None,
         create: bool = True,
         idle_ttl: Seconds = ...,
+        defaults: Mapping[str, object] = MappingProxyType({}),
     ) -> Self:
         """The session for the arguments of ``connect``, not opened yet.
 
+        ``defaults``: fields for a new session; one without them does as well.
         Opening it raises AlreadyOpen if the agent has a session that was opened with others of these options.
         """
         check_flag("start", start)
@@ -227,8 +229,9 @@ class Remote(AnySession[PreparedRun]):
         if not transport.is_local:
             check_elsewhere(options)
         fields = opening(options, None if transport.is_local else {})
-        if exact := [name for name in options if name != "recover"]:  # a session without it does as well
-            fields["exact"] = exact
+        fields |= defaults
+        if options:
+            fields["exact"] = list(options)
         if not create:
             fields["create"] = False
         if idle_ttl is not ...:

@@ -201,6 +201,8 @@ class Sessions:
 
         Raises AlreadyOpen and TooManySessions.
         """
+        if agent == parent.agent:
+            raise InvalidRequest(f"a fork needs another name than that of its session, {agent!r}")
         known = self.find(agent) or self._store.get(agent)
         if known or self._agents.registry.rules(agent) != Rules():
             raise AlreadyOpen(
@@ -335,6 +337,7 @@ def _check_same(request: requests.Open, options: Options) -> None:
         ("extra_env", not (request.extra_env or {}).items() <= variables, "which was opened without these variables"),
         ("startup", commands_of("startup", request.startup) != options.startup, "which began with other commands"),
         ("limits", limits is not None and limits.made() != options.limits, "which has other limits of output"),
+        ("recover", request.recover and not options.recover, "which was opened without recover=True"),
     ):
         if differs and (name in Rules._fields or name in request.exact):
             raise AlreadyOpen(

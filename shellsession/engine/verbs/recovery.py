@@ -80,7 +80,8 @@ class Recovering(Engine):
                 self.kept = state
                 if state is ended:
                     self._kept_after, self._fault = self.begun, ""
-                self._news = self._told(state, self.restored.not_restored)
+                self._news = self._told(state, missing := self.restored.not_restored)
+                self.restored = Restored((*missing, *_left_off(state)))
                 break
         else:
             yield from super().open(snapshot)
@@ -223,6 +224,13 @@ class Recovering(Engine):
     def note_end(self, shell: Shell, call: Call) -> None:
         if self.known.at_exit and not (call.request.cwd or call.request.env):  # those are not part of the state
             self._ended = at_end(self, shell, call, self.kept or Snapshot())
+
+
+def _left_off(snapshot: Snapshot) -> list[Difference]:
+    """Return what ``_harmless`` takes from the snapshot."""
+    options, variables = _DEADLY & snapshot.options, _DEADLY_VARIABLES & snapshot.variables.keys()
+    found = [("option", name) for name in options] + [("variable", name) for name in variables]
+    return [Difference(*one, "it would end the next shell") for one in found]
 
 
 def _harmless(snapshot: Snapshot) -> Snapshot:
