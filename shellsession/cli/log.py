@@ -26,6 +26,7 @@ Show which commands ran, when they ended, and how, from the daemon's audit log. 
 it still runs, or it ran when the daemon was killed. The log has the size of each output, but no output, and *** in
 place of secrets."""
 _BEGAN: Final = "began"  # as ``audit.BEGAN``, which is imported late
+_KEY_SHOWN: Final = 24  # characters of a key: tools make some of 74
 _NAME_ANOTHER: Final = "use --audit to name another"
 # The daemon may have been started with another home directory, and this module does not ask it.
 _WHERE_IT_IS: Final = f"`shellsession status` shows where the daemon writes it; {_NAME_ANOTHER}"
@@ -91,11 +92,14 @@ def _latest(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     latest: list[dict[str, Any] | None] = []
     begun: dict[tuple[str, ...], int] = {}  # the places of beginnings without an end
     for entry in entries:
-        key = str(entry.get("agent")), str(entry.get("id")), str(entry.get("client"))
-        if (place := begun.pop(key, None)) is not None and entry.get("outcome") != _BEGAN:
+        is_end = entry.get("outcome") != _BEGAN
+        # Another daemon gives the same ids, and its clients may be the same.
+        moment = entry.get("began" if is_end else "time")
+        names = tuple(str(one) for one in (entry.get("agent"), entry.get("id"), entry.get("client"), moment))
+        if not is_end:
+            begun[names] = len(latest)
+        elif (place := begun.pop(names, None)) is not None:
             latest[place] = None
-        if entry.get("outcome") == _BEGAN:
-            begun[key] = len(latest)
         latest.append(entry)
     return [entry for entry in latest if entry is not None]
 
@@ -103,6 +107,7 @@ def _latest(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 def _row(entry: Mapping[str, Any], has_keys: bool) -> tuple[object, ...]:
     """The table row of an entry. The file may contain anything, so a missing field shows as ``-``."""
     outcome, took, status = entry.get("outcome", "-"), entry.get("duration"), entry.get("exit_code", "-")
+    began, key = "began " * (outcome == _BEGAN), str(entry.get("key", "-"))
     if entry.get("ran") is False and outcome != "refused":
         outcome = "not run"
     elif outcome == "exited":
@@ -110,11 +115,11 @@ def _row(entry: Mapping[str, Any], has_keys: bool) -> tuple[object, ...]:
     elif outcome == "shell_exited" and status is not None:
         outcome = f"{outcome} {status}"
     return (
-        str(entry.get("time", "-"))[:19].replace("T", " ") + "Z",
+        began + str(entry.get("time", "-"))[:19].replace("T", " ") + "Z",
         entry.get("agent", "-"),
         entry.get("id") or "-",
         outcome,
         span(took) if isinstance(took, int | float) and 0 <= took <= LONGEST else "-",
-        *[entry.get("key", "-")] * has_keys,
+        *[key[:_KEY_SHOWN] + "…" * (len(key) > _KEY_SHOWN)] * has_keys,
         entry.get("command", "-"),
     )

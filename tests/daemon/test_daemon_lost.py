@@ -99,7 +99,7 @@ def test_command_that_ran_when_the_daemon_was_killed_is_named_without_its_secret
             client.communicate()
     assert (line["command"], line["outcome"], line["id"]) == ("sleep 99; echo ***", "began", "c1")
     shown = cli("", "history", "--audit", str(daemon.audit), "a").stdout.decode().splitlines()[1]
-    assert shown.split()[2:6] == ["a", "c1", "began", "-"]
+    assert shown.split()[3:7] == ["a", "c1", "began", "-"]
     with running(tmp_path) as daemon:
         done = cli(daemon.socket, "run", "-s", "a", "echo on", env=secret)
         assert done.stdout == b"on\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -405,7 +406,7 @@ def test_history_shows_keys_and_their_state(ours: Daemon) -> None:
         wait_until(lambda: len(shown()) == 4, "the others")
         titles, *rows = shown()
     assert titles[-2:] == ["KEY", "COMMAND"]
-    assert [row[4:5] + row[-3 if row[-1] == "60" else -2 :] for row in rows] == [
+    assert [row[4 + (row[0] == "began") :][:1] + row[-3 if row[-1] == "60" else -2 :] for row in rows] == [
         ["0", "-", "true"],
         ["1", "k1", "false"],
         ["began", "k2", "sleep", "60"],
@@ -457,3 +458,22 @@ def test_result_that_was_read_by_its_key_is_no_news_to_the_next_command(tmp_path
         assert b"nothing was run: an earlier call had this key" in done.stderr
         with connect("a", daemon.socket, False) as sh:
             assert sh.run("true").reason == ""
+
+
+def test_history_shows_a_command_that_was_lost_beside_a_later_one_with_its_id(tmp_path: Path) -> None:
+    long = "conversation-7/turn-3/call-of-a-tool"
+    with running(tmp_path / "daemon") as daemon:
+        session(daemon).run("sleep 60", timeout=0.1, on_timeout="yield", idempotency_key=long)
+        wait_until(lambda: daemon.lines("a"), "its beginning")
+        daemon.stop(signal.SIGKILL)
+    with running(tmp_path / "daemon") as daemon, session(daemon) as sh:
+        sh.run("true", idempotency_key="k")
+        sh.run("sleep 0.2")
+        wait_until(lambda: len(daemon.logged("a")) == 2, "the ends")
+        rows = cli(daemon.socket, "history", "--audit", str(daemon.audit), "a").stdout.decode().splitlines()[1:]
+    ids = [re.sub(r"^(began )?\S+ \S+Z +", r"\1", re.sub(r" \d+\.\ds ", " - ", row)).split() for row in rows]
+    assert ids == [
+        ["began", "a", "c1", "began", "-", "conversation-7/turn-3/ca…", "sleep", "60"],
+        ["a", "c1", "0", "-", "k", "true"],
+        ["a", "c2", "0", "-", "-", "sleep", "0.2"],
+    ]

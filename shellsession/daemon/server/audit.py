@@ -44,6 +44,7 @@ class Entry(NamedTuple):
 
     ``result``: how it ended, or why the session's policy refused it; None if it has just begun. ``id``: see ``Result``.
     ``client``: the process that asked for it, 0 if that is unknown. ``key``: its idempotency key, if it has one.
+    ``began``: the moment of the line of its beginning, if it has ended and has such a line.
     """
 
     agent: str
@@ -54,6 +55,7 @@ class Entry(NamedTuple):
     id: str = ""
     client: int = 0
     key: str = ""
+    began: float = 0.0
 
 
 class Audit:
@@ -162,17 +164,18 @@ class Audit:
 
 def _line(one: Entry) -> bytes:
     """The line of one command."""
-    agent, command, secrets, result, when, id, client, key = one
-    seconds, milliseconds = divmod(round(when * 1000), 1000)
+    agent, command, secrets, result, when, id, client, key, began = one
     text = secrets.mask(command.decode("utf-8", "surrogateescape"), KEPT + 1)
     entry: dict[str, Any] = {
-        "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{milliseconds:03d}Z",
+        "time": _moment(when),
         "agent": agent,
         "command": text[:KEPT],
     }
     entry |= {name: value for name, value in (("id", id), ("client", client)) if value}
     if key:
         entry["key"] = secrets.mask(key)
+    if began:
+        entry["began"] = _moment(began)
     if len(text) > KEPT or len(command) > 2 * KEPT:
         entry["command_size"] = len(command)
     if result is None:
@@ -180,6 +183,11 @@ def _line(one: Entry) -> bytes:
     else:
         entry |= _refusal(secrets.mask(result, KEPT)) if isinstance(result, str) else _ending(result)
     return json.dumps(entry).encode("ascii") + b"\n"
+
+
+def _moment(when: float) -> str:
+    seconds, milliseconds = divmod(round(when * 1000), 1000)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{milliseconds:03d}Z"
 
 
 def _refusal(reason: str) -> dict[str, Any]:

@@ -62,20 +62,31 @@ class Journal:
         self._unwritten.add(agent)
         self._schedule()
 
-    def end(self, agent: str) -> tuple[int, str]:
-        """Note that the agent's command does not run any more. Returns its client, or 0, and its key."""
+    def end(self, agent: str) -> tuple[int, str, float]:
+        """Note that the agent's command does not run any more.
+
+        Returns its client, or 0, its key, and when it began, or 0.0 if there is no line of that.
+        """
+        is_written = agent not in self._unwritten
         self._unwritten.discard(agent)
         begun = self._running.pop(agent, None)
-        return (0, "") if begun is None else (begun.client, begun.key)
+        return (0, "", 0.0) if begun is None else (begun.client, begun.key, begun.when if is_written else 0.0)
 
     def note(
-        self, agent: str, command: bytes, secrets: Secrets, result: Result | str, client: int, key: str = ""
+        self,
+        agent: str,
+        command: bytes,
+        secrets: Secrets,
+        result: Result | str,
+        client: int,
+        key: str = "",
+        began: float = 0.0,
     ) -> None:
         """Add the entry of a command that has ended, or was refused."""
         if self._audit is None:
             return
         id = "" if isinstance(result, str) else result.id
-        self._entries.append(Entry(agent, command, secrets, result, time.time(), id, client, key))
+        self._entries.append(Entry(agent, command, secrets, result, time.time(), id, client, key, began))
         if len(self._entries) >= _ENTRIES_MAX:
             self.write()
         self._schedule()
