@@ -68,7 +68,8 @@ IS_CLOSED: Final = "this session is closed: make a new one"
 CLOSED: Final = "the session was closed meanwhile"
 RESTARTED: Final = "the session was restarted meanwhile"
 # The reason in the result of the first command after the shell ended between two commands.
-GONE: Final = "the shell had ended before this command, which was not run; the next one gets a fresh shell"
+NEXT_IS_FRESH: Final = "; the next one gets a fresh shell"
+GONE: Final = f"the shell had ended before this command, which was not run{NEXT_IS_FRESH}"
 # For EAGAIN from fork(2).
 NO_PROCESS: Final = (
     "no more processes can be started: end some, or raise the limit (`ulimit -u` for all processes of this user,"

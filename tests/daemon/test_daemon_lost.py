@@ -401,7 +401,7 @@ def test_state_of_a_shell_comes_back_after_the_end_of_its_daemon(tmp_path: Path,
             assert "[]" in result.stdout
             assert result.stdout.endswith("alias ll='ls -l'\n")
             assert "ended with its daemon, and its background jobs with it; it starts in /usr" in result.reason
-            assert result.recovered.startswith("a fresh bash continues in /usr with the state as it was")
+            assert result.recovered.startswith("a fresh bash continues with the state as it was")
             assert "; not kept, as it may be secret: variable API_TOKEN" in result.recovered
             assert session.run("exit 3").recovered.endswith("from after the last command")
             session.restart()
@@ -494,7 +494,7 @@ def test_tool_runs_its_first_command_where_the_last_state_came_back(tmp_path: Pa
     with running(tmp_path) as daemon:
         told = asyncio.run(tool_call(daemon, "a", "echo $A $PWD"))
         assert told.startswith("2 /usr\n")
-        assert "a fresh bash continues in /usr with the state as it was" in told
+        assert "a fresh bash continues with the state as it was" in told
         assert asyncio.run(tool_call(daemon, "a", "echo $A")) == "2"
 
 
@@ -577,7 +577,7 @@ def test_connected_tool_goes_on_where_the_last_state_came_back(tmp_path: Path, e
                 else:
                     told = await toolbox.call("bash", {"command": "echo $A $PWD"})
                     assert told.startswith("1 /usr\n")
-                    assert "a fresh bash continues in /usr with the state as it was" in told
+                    assert "a fresh bash continues with the state as it was" in told
                     assert await toolbox.call("bash", {"command": "echo $A"}) == "1"
                 assert not (tmp_path / "never").exists()
                 session.disconnect()

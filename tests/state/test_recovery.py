@@ -67,6 +67,7 @@ def test_a_shell_that_is_killed_between_two_commands_comes_back(recovering: Sess
         wait_until(lambda: not is_alive(pid), "its end")
         result = sh.run("touch never")
         assert not result.ran
+        assert result.reason == "the shell had ended before this command, which was not run"
         assert "with the state from after the last command" in result.recovered
         assert sh.run("ls never; echo $B").stdout == "2\n"
 

@@ -18,7 +18,7 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import Final
 
-from ...errors import ShellSessionError, ShellUnavailable, SnapshotDamaged, SnapshotUnavailable
+from ...errors import NEXT_IS_FRESH, ShellSessionError, ShellUnavailable, SnapshotDamaged, SnapshotUnavailable
 from ...models import Request, Result
 from ...options import Options
 from ...signatures import Seconds
@@ -101,7 +101,8 @@ class Recovering(Engine):
             since = "from before the last " + (f"{commands} commands" if commands > 1 else "command")
         if self._fault:
             since += f" ({self._fault})"
-        told = f"a fresh bash continues in {self.cwd()} with the state {since}"
+        place = f" in {self.cwd()}" if self.begun else ""  # of a new session, the daemon says where it starts
+        told = f"a fresh bash continues{place} with the state {since}"
         if _DEADLY & kept.options:
             told += "; `set -e` is off"
         if missing:
@@ -127,7 +128,8 @@ class Recovering(Engine):
         if not result.state_kept and self.kept is None and self._fault:
             result = result.__replace__(reason=f"{result.reason}; its state was not kept: {self._fault}")
         if self._news:
-            result, self._news = result.__replace__(recovered=self._news), ""
+            reason = result.reason.replace(NEXT_IS_FRESH, "")
+            result, self._news = result.__replace__(reason=reason, recovered=self._news), ""
         return result
 
     def run(self, request: Request) -> Steps[Result]:
