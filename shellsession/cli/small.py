@@ -298,7 +298,9 @@ def fork(args: Namespace, _: ArgumentParser) -> int:
     ],
 )
 def kill(args: Namespace, parser: ArgumentParser) -> int:
-    """Close the sessions of agents, and end everything that runs in them. The daemon keeps running."""
+    """Close the sessions of agents, and end everything that runs in them. Their records, the stored state of their
+    shells and their idempotency keys are deleted: the same key would run its command again. The daemon keeps running.
+    """
     named = _named(args, parser)
     from ..daemon.client import admin
 
@@ -344,7 +346,8 @@ def _named(args: Namespace, parser: ArgumentParser) -> list[str]:
 )
 def forget(args: Namespace, parser: ArgumentParser) -> int:
     """Delete the records of agents whose sessions have ended: the directory that the next session would start in, what
-    ran when the daemon ended, and the agent's rules. `kill` does so for an agent with a session."""
+    ran when the daemon ended, the stored state of the shell, the agent's rules, and its idempotency keys: the same key
+    would run its command again. `kill` does so for an agent with a session."""
     arguments.check_here("forget")
     named = _named(args, parser)
     from ..daemon.client import admin
