@@ -239,6 +239,10 @@ def check_flag(name: str, value: object) -> None:
         raise InvalidRequest(f"{name} is True or False, not {value!r:.100}")
 
 
+class OwnText(bytes):
+    """The text of one command, which is no other object: Python has one object for all equal ``bytes`` of one byte."""
+
+
 def to_bytes(name: str, value: object) -> bytes:
     """Return text as UTF-8, with lone surrogates as the bytes that they stand for; return bytes unchanged."""
     if isinstance(value, str):
@@ -246,7 +250,9 @@ def to_bytes(name: str, value: object) -> bytes:
             return value.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError as error:
             raise InvalidRequest(f"{name} cannot be written as UTF-8: {error}") from None
-    if isinstance(value, bytes | bytearray | memoryview):
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, bytearray | memoryview):
         return bytes(value)
     raise InvalidRequest(f"{name} must be str or bytes, not {type(value).__name__}")
 

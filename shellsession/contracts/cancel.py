@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from ..base import Base
 from ..errors import ShellSessionError
-from ..models import Result
+from ..models import OwnText, Result
 from ..policy import rules
 
 # Shortest and longest pause, in seconds, between two tries to interrupt a command that may not have started yet.
@@ -113,6 +113,7 @@ def run(session: Any, command: bytes, options: Mapping[str, Any], cancel: Cancel
         return result
     if cancel.cancelled:
         raise CallCancelled
+    command = OwnText(command)
     ended = (_run_in_process if isinstance(session, Base) else _run_in_daemon)(session, command, options, cancel)
     if ended is None or (ended.outcome == "interrupted" and cancel.cancelled):
         raise CallCancelled(ended)
@@ -166,6 +167,7 @@ async def arun(session: Any, command: bytes, options: Mapping[str, Any], cancel:
     """As ``run``, for asyncio. A call that is cancelled while it is queued never begins."""
     if cancel is None or cancel.cancelled:
         return await cancellable(session.run(command, **options), None, cancel)  # type: ignore[no-any-return]
+    command = OwnText(command)
     from ..daemon.client.exchange import CancelOutcome  # imported here for the reason given in _run_in_daemon
 
     with CancelOutcome() as outcome:

@@ -15,7 +15,7 @@ from system import PATIENCE, is_alive, wait_until
 from shellsession import Agents, Session
 from shellsession.contracts import bashtool, strands
 from shellsession.contracts.bashtool import Cancelled
-from shellsession.contracts.cancel import CancelToken
+from shellsession.contracts.cancel import CallCancelled, CancelToken, run
 from shellsession.models import Result
 
 
@@ -49,6 +49,23 @@ def test_it_does_not_end_what_others_run_in_the_session(pool: ThreadPoolExecutor
         assert theirs.result(20).stdout == "mine\n"
         with pytest.raises(Cancelled):
             ours.result(20)
+
+
+def test_it_does_not_end_an_equal_command_of_one_letter(pool: ThreadPoolExecutor, started: Path) -> None:
+    with Session() as session:
+        session.run("w() { echo who; }")
+        running = pool.submit(session.run, f"echo $$ >{started}; read line <{started}")
+        begun(started)
+        token, other = CancelToken(), CancelToken()
+        ours = pool.submit(run, session, b"w", {}, token)
+        theirs = pool.submit(run, session, b"w", {}, other)
+        wait_until(lambda: len(session.line.places) == 3, "the line")
+        token.cancel()
+        with pytest.raises(CallCancelled):
+            ours.result(20)
+        started.write_text("\n")
+        running.result(20)
+        assert theirs.result(20).stdout == "who\n"
 
 
 class Late(Session):

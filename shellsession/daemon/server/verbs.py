@@ -33,7 +33,7 @@ from ...errors import (
 )
 from ...files import FileRequest, path_name
 from ...keys import check_keys
-from ...models import Result, Stream, check_seconds, command_text, streams_of
+from ...models import OwnText, Result, Stream, check_seconds, command_text, streams_of
 from ...redact import redact_data
 from ...signatures import deadline
 from ...state.snapshot import Snapshot
@@ -207,7 +207,7 @@ async def _join(shared: SharedSession, incoming: Incoming, command: str, until: 
 
 async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
     request: requests.Run = incoming.request
-    command = incoming.part
+    command = OwnText(incoming.part)
     if request.unless_lost or shared.is_elsewhere:
         await shared.check_lost()
     options = request.given(incoming.second if request.stdin == "bytes" else None)
