@@ -28,7 +28,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="shellsession-demo-") as directory:
         copy = Path(directory, "tally")
         shutil.copytree(PROJECT, copy, ignore=shutil.ignore_patterns("__pycache__", "dist"))
-        with Session(cwd=directory, env=environment()) as session:
+        with Session(cwd=directory, env=environment(), recover=True) as session:
             for number, step in enumerate(STEPS, 1):
                 screen.title(number, total, step.title)
                 if step.restart:

@@ -39,7 +39,7 @@ class Screen:
             facts.append(f"killed {len(result.killed)}")
         if result.background:
             facts.append(f"in the background: {len(result.background)}")
-        facts.append("state kept" if result.state_kept else "state lost")
+        facts.append(result.recovered or ("state kept" if result.state_kept else "state lost"))
         print(self._paint(DIM, f"    -- {', '.join(facts)}"))
         self._broken(broken)
 

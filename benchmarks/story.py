@@ -93,9 +93,9 @@ STEPS = (
         state_kept=False,
     ),
     Step(
-        "the next call gets a fresh shell: in the first directory, without the variable",
-        'echo "MODE=${MODE:-unset}"; ls -p',
-        output=("MODE=unset\n", "tally/"),
+        "the next call runs in a fresh shell, which has the state of the last one (`recover=True`)",
+        'echo "MODE=$MODE in ${PWD##*/}"; declare -F shorter; shopt -o pipefail',
+        output=("MODE=release in tally\n", "shorter\n", "on\n"),
     ),
     Step(
         "restart the session, and check the build once more",
