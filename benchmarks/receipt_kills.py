@@ -56,6 +56,13 @@ class Place:
         self.lines, self.plan, self.kills = (self.directory / name for name in ("lines", "plan", "kills"))
         self.client, self.others = self.directory / "client", self.directory / "others"
 
+    @staticmethod
+    def put(path: Path, text: str) -> None:
+        """Replace the content of a file at once: others read it meanwhile."""
+        beside = path.with_suffix(f".{os.getpid()}")
+        beside.write_text(text, encoding="ascii")
+        beside.replace(path)
+
     def kill(self, victim: str, bashes: list[int]) -> None:
         """Kill a process now, and log that."""
         client = int(self.client.read_text(encoding="ascii") or 0)
@@ -182,7 +189,7 @@ class Round:
         place = self.place
         before = place.kills.stat().st_size
         if self.step != RANDOM:
-            place.plan.write_text(f"{self.step} {self.victim}", encoding="ascii")
+            place.put(place.plan, f"{self.step} {self.victim}")
             answer = self.answer(daemon)
         else:
             answer = self.answer(daemon, time.monotonic() + random.uniform(0, _WITHIN))
@@ -200,7 +207,7 @@ class Round:
             while not data and time.monotonic() < until:
                 if client and os.waitpid(client, os.WNOHANG)[0]:
                     client = 0
-                    self.place.client.write_text("", encoding="ascii")
+                    self.place.put(self.place.client, "")
                     if poll.poll(0):
                         break
                 client = client or _child(lambda: self._ask(theirs))
@@ -215,13 +222,13 @@ class Round:
         finally:
             os.close(ours)
             os.close(theirs)
-            self.place.client.write_text("", encoding="ascii")
+            self.place.put(self.place.client, "")
             if client:
                 os.kill(client, signal.SIGKILL)
                 os.waitpid(client, 0)
 
     def _ask(self, pipe: int) -> None:
-        self.place.client.write_text(str(os.getpid()), encoding="ascii")
+        self.place.put(self.place.client, str(os.getpid()))
         answer = _asked(self.place, "a", self.key, self.seconds, self.victim == "bridge")
         os.write(pipe, json.dumps(answer).encode())
 
@@ -307,6 +314,8 @@ def play(rounds: int, seed: int, company: int = 0) -> list[str]:
         noted = [json.loads(line) for line in place.others.read_text(encoding="utf-8").splitlines()]
         faults += filter(None, (fault_of(key, answer, lines) for key, answer in noted))
         faults += [f"{key} ran {times} times" for key, times in lines.items() if times > 1]
+        if faults and (log := place.directory / "log").exists():
+            faults.append(log.read_text(encoding="utf-8")[-5000:])
     titles = ("kills", "ran twice", "first", "replayed", "unknown", "unknown, had not run", "fault")
     total: Counter[str] = Counter()
     for row in seen.values():
