@@ -8,11 +8,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from system import PATIENCE
+from system import PATIENCE, SOAK
 
 from benchmarks.receipt_kills import RANDOM, STEPS, VICTIMS
 
-_ROUNDS = 200
+# Each pair of a step and a victim has its turn once in 36 rounds. A kill may miss.
+_ROUNDS, _LEAST = (200, 5) if SOAK else (72, 1)
 
 
 @pytest.mark.timeout(15 * PATIENCE)
@@ -30,7 +31,8 @@ def test_killed_at_any_step_no_key_runs_twice_and_no_answer_is_wrong() -> None:
             kills[cells[1]] += int(cells[2])
             if cells[1] == "daemon":
                 unknown[cells[0]] = int(cells[6]), int(cells[7])
-    assert all(kills[name] >= 5 for name in (*STEPS, *VICTIMS)), played.stdout
+    assert all(kills[name] >= _LEAST for name in (*STEPS, *VICTIMS)), played.stdout
     # The disk has the receipt before bash gets the command, and the result before the client gets the answer.
-    assert all(unknown[step][0] == unknown[step][1] >= 5 for step in ("written", "synced", "typing")), played.stdout
+    lost = [unknown[step] for step in ("written", "synced", "typing")]
+    assert all(count == had_not_run >= _LEAST for count, had_not_run in lost), played.stdout
     assert all(unknown[step][0] == 0 for step in ("claimed", "recorded", "answered")), played.stdout
