@@ -49,6 +49,7 @@ _ADD_CURRENT: Final = "ALTER TABLE agents ADD COLUMN is_current INTEGER NOT NULL
 _READ: Final = "SELECT agent, cwd, running, expired, rules, %s FROM agents WHERE at >= ? ORDER BY at DESC LIMIT ?"
 _DELETE: Final = ("DELETE FROM agents WHERE agent = ?", "DELETE FROM snapshots WHERE agent = ?")
 _PUT_SNAPSHOT: Final = "INSERT OR REPLACE INTO snapshots VALUES (?, ?)"
+_WITH_SNAPSHOT: Final = "SELECT agent, at FROM agents JOIN snapshots USING (agent)"
 _PUT: Final = "INSERT OR REPLACE INTO agents VALUES (?, ?, ?, ?, ?, ?, ?)"
 _PUT_RECEIPT: Final = "INSERT OR REPLACE INTO receipts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _DELETE_RECEIPT: Final = "DELETE FROM receipts WHERE agent = ? AND key = ?"
@@ -180,6 +181,13 @@ class Store:
                 row = self._database.execute("SELECT data FROM snapshots WHERE agent = ?", (_bytes(agent),)).fetchone()
                 return None if row is None else zlib.decompress(row[0])
         return None
+
+    def snapshot_ages(self) -> dict[str, float]:
+        """How many seconds ago the record of each agent with a snapshot was written."""
+        with suppress(OSError):
+            now = time.time()
+            return {_text(agent): now - at for agent, at in self._rows(_WITH_SNAPSHOT)}
+        return {}
 
     def receipt(self, agent: str, key: str) -> StoredReceipt | None:
         """The receipt of that key, if there is one. Raises OSError if that cannot be told."""

@@ -355,7 +355,10 @@ def forget(args: Namespace, parser: ArgumentParser) -> int:
     if args.all:
         talk(f"agents forgotten: {admin.forget(None, args.socket)}")
     elif missing := [agent for agent in named if not admin.forget(agent, args.socket)]:
-        raise NoSuchAgent(f"nothing is recorded about agent {', '.join(map(repr, missing))}")
+        raise InvalidRequest(
+            f"nothing is recorded about agent {', '.join(map(repr, missing))}: `shellsession status --json` names the"
+            " agents without a session whose state is stored"
+        )
     return 0
 
 
@@ -385,8 +388,8 @@ def history(args: Namespace, _: ArgumentParser) -> int:
     ],
 )
 def status(args: Namespace, _: ArgumentParser) -> int:
-    """Show the state of the daemon, and when it has kept the state of each shell. The exit status is 0 if it is
-    running, 3 if it is not, and 125 if it does not reply."""
+    """Show the state of the daemon, when it has kept the state of each shell, and the agents without a session whose
+    state it has. The exit status is 0 if it is running, 3 if it is not, and 125 if it does not reply."""
     arguments.check_here("status")
     from ..daemon.client import admin
     from ..daemon.protocol import endpoint
@@ -416,6 +419,9 @@ def status(args: Namespace, _: ArgumentParser) -> int:
     if ages:
         oldest = sorted(ages.items(), key=lambda one: -one[1])
         lines["shells"] = "kept " + some(f"{agent} {span(age)} ago" for agent, age in oldest)
+    if stored := sorted(found["stored_ages"].items(), key=lambda one: one[1]):
+        used = some(f"{agent} {span(age)} ago" for agent, age in stored)
+        lines["stored"] = f"{len(stored)} with a state but no session, last used: {used}"
     if (lease := found["lease"]) is not None:
         lines["lease"] = f"{lease['seconds']:g} s, of which {lease['left']:.1f} s are left"
     show(*(f"{name:<11}{escaped(text)}" for name, text in lines.items()))

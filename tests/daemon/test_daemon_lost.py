@@ -241,6 +241,30 @@ def test_status_shows_how_old_the_state_of_each_shell_is(tmp_path: Path) -> None
             wait_until(lambda: is_current(daemon, "a"), "the state")
 
 
+@own_state
+def test_status_names_agents_that_have_a_state_but_no_session(tmp_path: Path) -> None:
+    with running(tmp_path) as daemon:
+        for agent in ("kept", "open"):
+            with connect(agent, daemon.socket, False, recover=True) as session:
+                session.run("true")
+        with connect("without", daemon.socket, False) as other:
+            other.run("true")
+        end(daemon, signal.SIGTERM)
+    with running(tmp_path) as daemon, connect("open", daemon.socket, False, recover=True):
+        (age,) = json.loads(cli(daemon.socket, "status", "--json").stdout)["stored_ages"].items()
+        assert age[0] == "kept"
+        assert 0 <= age[1] < 600
+        assert (
+            "\nstored     1 with a state but no session, last used: kept "
+            in cli(daemon.socket, "status").stdout.decode()
+        )
+        missing = cli(daemon.socket, "forget", "nobody").stderr.decode()
+        assert "nothing is recorded about agent 'nobody'" in missing
+        assert "shellsession ls" not in missing
+        assert cli(daemon.socket, "forget", "kept").returncode == 0
+        assert json.loads(cli(daemon.socket, "status", "--json").stdout)["stored_ages"] == {}
+
+
 @needs_bwrap
 def test_agent_stays_confined_after_its_daemon_was_killed(tmp_path: Path) -> None:
     rules = {"policy": Policy(deny_commands=["ls"]), "sandbox": Sandbox(write=[str(tmp_path)]), "redact": True}

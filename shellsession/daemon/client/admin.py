@@ -68,8 +68,12 @@ def agents(socket: Place = None) -> list[dict[str, Any]]:
 
 
 def stats(socket: Place = None) -> dict[str, Any]:
-    """The daemon's version, pid, uptime, counters, and the path of its audit log. Raises DaemonUnavailable."""
-    return dict(field(_ask(socket, "stats").header, "value", dict))
+    """The daemon's version, pid, uptime, counters, and the path of its audit log. Raises DaemonUnavailable.
+
+    ``stored_ages``: how many seconds ago each agent that has a stored state, but no session, was last used.
+    """
+    reply = _ask(socket, "stats")
+    return {**field(reply.header, "value", dict), "stored_ages": dict(from_part(reply.parts))}
 
 
 def forget(agent: str | None, socket: Place = None) -> int:

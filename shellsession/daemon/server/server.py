@@ -413,7 +413,7 @@ async def _list(server: Server, _: Incoming) -> Answer:
 
 
 async def _stats(server: Server, _: Incoming) -> Answer:
-    return Answer({"value": server.stats()})
+    return Answer({"value": server.stats()}, (to_part([*server.sessions.stored_ages().items()]),))
 
 
 async def _renew(server: Server, incoming: Incoming) -> Answer:

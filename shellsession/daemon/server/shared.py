@@ -265,6 +265,10 @@ class Sessions:
             )
         return int(self.forget(agent))
 
+    def stored_ages(self) -> dict[str, float]:
+        """How many seconds ago each agent that has a stored state, but no session, was last used."""
+        return {agent: age for agent, age in self._store.snapshot_ages().items() if self.find(agent) is None}
+
     def dismiss(self, shared: SharedSession) -> None:
         """Remove a closed session: refuse the requests that are queued for it, and notify the watchers."""
         shared.note_shell_end()
