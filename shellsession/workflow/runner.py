@@ -176,7 +176,6 @@ class Runner:
         self._outputs: dict[str, Mapping[str, str]] = {}  # as they are, by the id of the step
         self._background: list[_Background] = []
         self._succeeded, self._is_lost = True, False
-        self._has_keys = True
         self._not_restored: tuple[str, ...] = ()
         self._begun = time.monotonic()
 
@@ -207,9 +206,15 @@ class Runner:
                 raise
             except OutcomeUnknown:  # the journal says what to do, and nothing more may run before that
                 raise
+            except InvalidWorkflow:  # nothing new has begun: the next resume finds the journal and the shell as now
+                yield from self._end_background()
+                raise
             except BaseException as error:  # Ctrl-C, a cancelled task, or a mistake of ours: first clean up
                 fault = fault or error
                 self._succeeded = False
+                if self._journal is not None and len(self._reports) < len(self._definition.all_steps):
+                    # It has not begun. The steps of finally may change the shell before it does.
+                    self._journal.note(len(self._reports) + 1, "failed")
                 with suppress(ShellSessionError):
                     yield from self._keep(with_state=False)
                 for number in range(len(self._reports) + 1, len(self._definition.steps) + 1):
@@ -337,7 +342,7 @@ class Runner:
         lines = _Lines(number, self._mask, self._on_event)
         if self._on_event is not None:
             options = {**options, "on_output": lines.feed}
-        if self._journal is not None and self._has_keys:
+        if self._journal is not None:
             options = {**options, "idempotency_key": self._journal.key(number)}
         try:
             result: Result = yield Do(methodcaller("run", text, **options))
@@ -425,11 +430,14 @@ class Runner:
                 self._background.append(_Background(number, job))
                 continue
             before, self._reports = self._reports, self._reports[: number - 1]
-            self._has_keys = False  # it may run as often as a run is resumed
-            yield from self._one(number, step)
-            self._has_keys = True
-            ended = self._reports[-1]
-            self._reports = [*before[: number - 1], ended, *before[number:]]
+            # It is done, and stays so: it has no key, and what becomes of it now is not noted.
+            journal, self._journal = self._journal, None
+            try:
+                yield from self._one(number, step)
+            finally:
+                self._journal = journal
+                self._reports += before[len(self._reports) :]
+            ended = self._reports[number - 1]
             if ended.conclusion != "success":
                 raise InvalidWorkflow(f"step {number} ({ended.title}) could not be started again: {ended.reason}")
 

@@ -21,7 +21,7 @@ from system import PATIENCE, SOAK
 from warm import PROGRAM
 
 from shellsession import InvalidWorkflow, OutcomeUnknown, Session, Workflow, aconnect, connect
-from shellsession.workflow.report import Report
+from shellsession.workflow.report import Event, Report, StepEnded
 
 # Each step leaves a line in a file that nobody may write twice, and something in the shell. The last prints all of it.
 _STEPS: Final = """\
@@ -320,6 +320,50 @@ def test_workflow_runs_inside_a_session_and_cannot_be_resumed_there(daemon: Daem
         assert (first.exit_code, "inside" in first.stdout) == (1, True), first
         again = session.run(f"touch ok; {line} --resume")
         assert (again.exit_code, "ask from outside" in again.stderr) == (125, True), again
+        session.close()
+
+
+def test_background_step_that_does_not_start_again_leaves_the_done_steps_done(daemon: Daemon, place: Path) -> None:
+    workflow = Workflow.loads("""
+steps:
+- run: "[[ ! -e taken ]]; echo up; exec sleep 1000"
+  background: true
+  ready: {output: ^up}
+- run: echo two >> log; V=2
+- run: echo three >> log; [[ -e ok ]]
+- run: echo $V
+finally:
+- run: V=wrong
+""")
+    with connect("server", daemon.socket, False, cwd=place, recover=True) as session:
+        assert not workflow.run(session, durable=True).ok
+        (place / "ok").touch()
+        (place / "taken").touch()
+        with pytest.raises(InvalidWorkflow, match=r"step 1 .* could not be started again: it ended"):
+            workflow.run(session, resume=True)
+    (place / "taken").unlink()
+    with connect("server", daemon.socket, False) as session:
+        report = workflow.run(session, resume=True)
+        assert (report.ok, report.steps[3].output) == (True, "2\n"), report.to_markdown()
+        session.close()
+    assert (place / "log").read_text() == "two\nthree\nthree\n"
+
+
+def test_run_cancelled_between_two_steps_is_resumed_with_the_shell_of_that_moment(daemon: Daemon, place: Path) -> None:
+    workflow = Workflow.loads("steps: [{run: V=1}, {run: echo $V}]\nfinally: [{run: V=wrong}]")
+
+    def cancel(event: Event) -> None:
+        if isinstance(event, StepEnded):
+            raise KeyboardInterrupt
+
+    with (
+        connect("between", daemon.socket, False, cwd=place, recover=True) as session,
+        pytest.raises(KeyboardInterrupt),
+    ):
+        workflow.run(session, durable=True, on_event=cancel)
+    with connect("between", daemon.socket, False) as session:
+        report = workflow.run(session, resume=True)
+        assert (report.ok, report.steps[1].output) == (True, "1\n"), report.to_markdown()
         session.close()
 
 
