@@ -161,7 +161,7 @@ def text_of(value: Value) -> str:
     """Return a value as it is inserted into a text."""
     if value is None or isinstance(value, bool):
         return {None: "", True: "true", False: "false"}[value]
-    return f"{value:g}" if isinstance(value, float) else value
+    return f"{value:.15g}" if isinstance(value, float) else value
 
 
 def condition(text: str) -> Expression:

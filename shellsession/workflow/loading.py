@@ -122,12 +122,12 @@ _TAGS: Final = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map")} |
 
 
 def _scalar(text: str, is_plain: bool, where: Where) -> Any:
-    is_variable = len(where) > 1 and where[-2] == "env"
+    is_variable = where[:-1] == ("env",) or (len(where) == 4 and where[2] == "env")
     if not is_plain or (is_variable and text not in _BLANK):
         return text
     if text in _BLANK:
         return "" if is_variable else None
-    if where[-1:] and where[-1] in _TYPED:
+    if where[-1:] and where[-1] in _TYPED and where[:-1] != ("inputs",):
         if text in _BOOLEAN:
             return _BOOLEAN[text]
         if _INTEGER.fullmatch(text) and len(text) < 20:
@@ -154,6 +154,8 @@ def document(text: str) -> tuple[Any, _Reader]:
     except yaml.YAMLError as error:  # a character that YAML does not allow
         line = text.count("\n", 0, getattr(error, "position", 0)) + 1
         raise Fault(line, f"this is not YAML: {str(error).splitlines()[0]}") from None
+    except RecursionError:
+        raise Fault(1, f"the file must have values at most {_DEEPEST} deep") from None
     if node is None:
         raise Fault(1, "the file must have steps:, not be empty")
     reader = _Reader()

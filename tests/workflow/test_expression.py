@@ -88,6 +88,6 @@ def test_condition_without_function_needs_success() -> None:
 
 def test_text_with_expressions_is_filled() -> None:
     assert filled("a ${{ env.MODE }}-${{inputs.count}}${{ env.NONE }} $X {}", _VALUES.get) == "a fast-3 $X {}"
-    assert filled("${{ 2 == 2 }} ${{ 1.0 }} ${{ '}' }}", _VALUES.get) == "true 1 }"
+    assert filled("${{ 2 == 2 }} ${{ 1.0 }} ${{ 12345678 }} ${{ '}' }}", _VALUES.get) == "true 1 12345678 }"
     with pytest.raises(ExpressionError):
         parts_of("a ${{ env.X")

@@ -78,6 +78,7 @@ _BROKEN: Final[dict[str, tuple[str, int, str]]] = {
     "tab": ("steps:\n\t- run: a\n", 2, "this is not YAML"),
     "two documents": (_STEP + "---\na: b\n", 3, "this is not YAML"),
     "control character": ("steps:\n- run: a\x01\n", 2, "this is not YAML"),
+    "deep": ("[" * 5000, 1, "at most 20 deep"),
     "circle": ("steps: &a\n- *a\n", 1, "values"),
 }
 
@@ -122,6 +123,15 @@ def test_values_are_those_of_yaml_1_2() -> None:
     first, second = found.steps
     assert (first.run, first.id, first.timeout, first.background, first.line) == ("true", "yes", 1.5, True, 3)
     assert (second.run, second.retry and second.retry.count, second.timeout, second.line) == ("5", 2, 300, 7)
+
+
+def test_input_may_have_the_name_of_a_field() -> None:
+    text = "inputs: {port: 8080, timeout: 1.50, required: true, env: {required: true, default: x}}\n" + _STEP
+    found = {name: (one.default, one.required) for name, one in Workflow.loads(text).inputs.items()}
+    assert found == {
+        **{"port": ("8080", False), "timeout": ("1.50", False), "required": ("true", False)},
+        "env": ("x", True),
+    }
 
 
 def test_workflow_in_python_is_that_of_a_file() -> None:
