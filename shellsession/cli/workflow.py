@@ -16,7 +16,7 @@ from .arguments import escaped, show, show_json, table, talk
 from .words import INTERRUPTED, REFUSED, ErrorFormat
 
 if TYPE_CHECKING:
-    from ..workflow.report import Report
+    from ..workflow.report import Event, Report
     from ..workflow.workflow import Workflow
 
 EXAMPLES: Final = (
@@ -142,7 +142,14 @@ def _run(workflow: Workflow, args: argparse.Namespace) -> int:
     if secrets:
         options["policy"] = Policy(secrets=tuple(secrets.values()))
     shown = progress(args.json)
-    given: dict[str, Any] = {"inputs": dict(args.input), "secrets": secrets, "on_event": shown, **chosen}
+    is_durable = not any(chosen.values())
+
+    def told(event: Event) -> None:
+        if is_durable and event.kind == "workflow_started":  # what ran nothing leaves the last run to be resumed
+            _note(workflow, agent)
+        shown(event)
+
+    given: dict[str, Any] = {"inputs": dict(args.input), "secrets": secrets, "on_event": told, **chosen}
     if args.resume:
         given |= {"resume": True, "rerun": args.rerun, "skip": args.skip, "force": args.force}
     with RemoteSession.for_arguments(
@@ -156,7 +163,7 @@ def _run(workflow: Workflow, args: argparse.Namespace) -> int:
                 f" `shellsession kill {agent}`"
             ) from None
         try:
-            workflow.run(session, durable=not any(chosen.values()), **given)
+            workflow.run(session, durable=is_durable, **given)
         except KeyboardInterrupt:
             shown.close()
             _say_rest(shown.report, agent, args)
@@ -169,7 +176,7 @@ def _run(workflow: Workflow, args: argparse.Namespace) -> int:
             shown.close()
             _write_reports(shown.report, args)
         report = shown.report
-        if report is not None and (report.ok or any(chosen.values())):
+        if report is not None and (report.ok or not is_durable):
             session.close()
             return 0 if report.ok else 1
     _say_rest(report, agent, args)
@@ -207,23 +214,25 @@ def _agent(workflow: Workflow, args: argparse.Namespace) -> str:
     """The agent of a new run, named after the file; or that of the last run."""
     from secrets import token_hex
 
-    place = _record_of(workflow.path)
     if args.agent is not None:
         return str(args.agent)
     if args.resume:
         try:
-            return place.read_text(encoding="utf-8")
+            return _record_of(workflow.path).read_text(encoding="utf-8")
         except OSError:
             raise InvalidWorkflow(f"{workflow.path} has no run to resume: run it first") from None
-    agent = f"{Path(workflow.path).stem[:100]}-{token_hex(4)}"
-    if not any(getattr(args, name) for name in _UNFIT):
-        from ..engine.io.directories import make_missing, make_private
+    return f"{Path(workflow.path).stem[:100]}-{token_hex(4)}"
 
-        with suppress(OSError):  # then --resume needs --agent
-            make_missing(directory := str(place.parent))
-            make_private(os.path.realpath(directory))
-            place.write_text(agent, encoding="utf-8")
-    return agent
+
+def _note(workflow: Workflow, agent: str) -> None:
+    """Note the agent of a run for ``--resume``."""
+    from ..engine.io.directories import make_missing, make_private
+
+    place = _record_of(workflow.path)
+    with suppress(OSError):  # then --resume needs --agent
+        make_missing(directory := str(place.parent))
+        make_private(os.path.realpath(directory))
+        place.write_text(agent, encoding="utf-8")
 
 
 def _record_of(path: str) -> Path:
