@@ -45,6 +45,8 @@ _NO_PIPEFAIL: Final = "set +o pipefail"
 _HELPER: Final[Mapping[str, Any]] = {"tty": False, "stdin": None, "on_timeout": "interrupt", "timeout": 60.0}
 # A line that is longer than this is reported in pieces.
 _LINE: Final = 1 << 13
+# A secret of at most this many characters is found in such a line.
+_REACH: Final = 1 << 12
 _FIRST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 0.5
 # Seconds that a background step has to end after SIGTERM.
@@ -333,7 +335,7 @@ class Runner:
         if pipefail and not step.isolated and result.state_kept:
             yield Do(methodcaller("run", _NO_PIPEFAIL, **_HELPER))
         verdict = self._judged(step, result, limit)
-        if verdict.outcome == "success" and step.outputs and result.state_kept:
+        if verdict.outcome == "success" and step.outputs:
             return (yield from self._with_outputs(step, verdict))
         return verdict
 
@@ -457,12 +459,13 @@ class Runner:
 
     def _judged(self, step: Step, result: Result, limit: float | None) -> Verdict:
         """What the result of a step means."""
-        output, reason = result.stdout + result.stderr, ""
+        output, reason = self._mask(result.stdout + result.stderr), ""  # masked before a reason has a part of it
         outcome: Outcome = "success"
+        fault = fault_of(step.expect, result, clean(output))
         if not result.state_kept:
             self._is_lost = not result.recovered
             if result.outcome == "shell_exited" and result.exit_code == 0 and result.recovered:
-                reason = result.recovered
+                outcome, reason = ("failure", fault) if fault else ("success", result.recovered)
             else:
                 hint = f": {_EXIT_HINT}" if _EXIT.search(step.run) else ""
                 outcome, reason = "failure", f"{result.reason}{hint}; {result.recovered or _SHELL_LOST}"
@@ -471,7 +474,7 @@ class Runner:
             outcome, reason = "failure", f"the time limit{took} was over"
         elif result.outcome != "exited" or not result.ran:
             outcome, reason = "failure", result.reason or result.outcome
-        elif fault := fault_of(step.expect, result, clean(output)):
+        elif fault:
             outcome, reason = "failure", fault
         return Verdict(outcome, reason, result.exit_code, output)
 
@@ -482,6 +485,9 @@ class Runner:
             result: Result = yield Do(methodcaller("run", f"builtin printf '%s\\0' {words}", **_HELPER))
         except ShellSessionError as error:
             return verdict._replace(outcome="failure", reason=f"outputs: {error}")
+        if result.stdout_omitted:
+            many = f"outputs: they are {result.stdout_omitted} bytes longer than a call may print (limits.max_output)"
+            return verdict._replace(outcome="failure", reason=many)
         values = result.stdout_bytes.decode("utf-8", "surrogateescape").split("\0")
         if not result.ok or len(values) != len(step.outputs) + 1:
             return verdict._replace(outcome="failure", reason=f"outputs: they could not be read: {result!s:.200}")
@@ -516,7 +522,10 @@ class Runner:
             running = yield _of(job, attrgetter("running"))
             if ready.output is not None:
                 text = yield _of(job, methodcaller("searched_text"))
-                is_ready = found(ready.output, clean(text))
+                try:
+                    is_ready = found(ready.output, clean(text))
+                except SearchTooSlow:
+                    return f"ready: to search its output {TOO_SLOW}"
             else:
                 check = f"[[ -e {shlex.quote(ready.file)} ]]" if ready.file is not None else _connects(ready.port)
                 cwd = step.working_directory or self._definition.defaults.run.working_directory
@@ -587,11 +596,18 @@ class _Lines:
     def feed(self, _: object, data: bytes) -> Any:
         """Report the lines that are complete."""
         self._pending += data
-        end = self._pending.rfind(b"\n") + 1 or (len(self._pending) if len(self._pending) > _LINE else 0)
-        if not end or self._on_event is None:
+        if self._on_event is None:
             return None
-        whole, self._pending = self._pending[:end], self._pending[end:]
-        return self._on_event(StepOutput(step=self._number, text=self._mask(whole.decode("utf-8", "replace"))))
+        if end := self._pending.rfind(b"\n") + 1:
+            whole, self._pending = self._pending[:end], self._pending[end:]
+            text = self._mask(whole.decode("utf-8", "replace"))
+        elif len(self._pending) > _LINE:  # a secret may have begun: its end follows
+            masked = self._mask(self._pending.decode("utf-8", "surrogateescape"))
+            text = masked[:-_REACH].encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+            self._pending = masked[-_REACH:].encode("utf-8", "surrogateescape")
+        else:
+            return None
+        return self._on_event(StepOutput(step=self._number, text=text))
 
     def rest(self) -> str:
         """What is left at the end."""

@@ -27,7 +27,7 @@ from shellsession import (
     aconnect,
     connect,
 )
-from shellsession.workflow.report import Event, Report
+from shellsession.workflow.report import Event, Report, StepOutput
 
 Run = Callable[..., Report]
 
@@ -333,6 +333,44 @@ def test_cancelled_task_ends_the_step_and_the_last_steps_run(place: Path) -> Non
 
     asyncio.run(main())
     assert with_argument(seconds) == []
+
+
+def test_secret_that_comes_in_parts_is_masked_in_a_long_line_and_in_a_reason(sh: Session) -> None:
+    workflow = loads(r"""
+        secrets: [PIN]
+        steps:
+        - run: printf %08190d; printf %s "${PIN:0:9}"; sleep 0.2; printf '%sü%09000d\n' "${PIN:9}"
+        - run: printf '%0190d%s\n' 0 "$PIN"
+          expect: {output: other}
+    """)
+    events: list[Event] = []
+    report = workflow.run(sh, secrets={"PIN": "sesame-open-4711"}, on_event=events.append)
+    texts = "".join(one.text for one in events if isinstance(one, StepOutput) and one.step == 1)
+    assert texts == f"{'0' * 8190}***ü{'0' * 9000}\n"
+    assert "sesame" not in report.steps[1].reason
+
+
+def test_outputs_that_are_too_long_fail_the_step(sh: Session) -> None:
+    report = loads("steps: [{run: \"printf -v X '%02000000d' 0\", outputs: [X]}]").run(sh)
+    assert (report.ok, "bytes longer than a call may print" in report.steps[0].reason) == (False, True)
+
+
+def test_step_that_exits_must_print_and_set_what_is_expected(new_session: Callable[..., Session]) -> None:
+    report = loads("""
+        steps:
+        - run: echo a; exit 0
+          expect: {output-contains: b}
+          continue-on-error: true
+        - run: X=1; exit 0
+          expect: {output-contains: ""}
+          outputs: [X]
+        - run: exit 0
+          outputs: [Y]
+    """).run(new_session(recover=True))
+    assert outcomes(report) == ["failure", "success", "failure"]
+    assert report.steps[0].reason == "the output does not contain 'b'"
+    assert report.steps[1].outputs == {"X": "1"}
+    assert report.steps[2].reason == "outputs: the step has not set the variable Y"
 
 
 def test_error_of_the_callback_ends_the_workflow(sh: Session) -> None:

@@ -105,6 +105,29 @@ def test_wrong_call_runs_nothing(
     assert b"small-" not in cli(daemon.socket, "ls").stdout
 
 
+def test_pattern_that_takes_too_long_fails_the_background_step(
+    daemon: Daemon, place: Path, env: dict[str, str]
+) -> None:
+    (path := place / "w.yml").write_text(
+        "steps:\n- run: printf 'a%.0s' {1..5000}; echo; sleep 1000\n  background: true\n"
+        "  ready: {output: '(a|aa)+$x'}\n"
+    )
+    done = cli(daemon.socket, "workflow", "run", str(path), env=env)
+    assert (done.returncode, b"ready: to search its output takes too long" in done.stdout) == (1, True), done.stderr
+
+
+def test_call_that_runs_nothing_leaves_the_last_run_to_be_resumed(
+    daemon: Daemon, place: Path, env: dict[str, str]
+) -> None:
+    (path := place / "w.yml").write_text("inputs: {V: }\nsteps:\n- run: X=1\n- run: '[[ -e ok ]]; echo $X'\n")
+    words = ("workflow", "run", str(path))
+    assert cli(daemon.socket, *words, "--input", "V=1", env=env, cwd=str(place)).returncode == 1
+    assert cli(daemon.socket, *words, env=env).returncode == 125
+    (place / "ok").touch()
+    done = cli(daemon.socket, *words, "--resume", env=env)
+    assert (done.returncode, b"\n1\n" in done.stdout) == (0, True), done.stderr
+
+
 def test_ctrl_c_ends_the_step_and_leaves_the_run(daemon: Daemon, place: Path, env: dict[str, str]) -> None:
     (path := place / "w.yml").write_text("steps:\n- run: echo begun; sleep 1000\nfinally:\n- run: echo last\n")
     with command(daemon.socket, "workflow", "run", str(path), env=env) as process:
