@@ -179,12 +179,12 @@ def parts_of(text: str) -> list[str | Expression]:
     """Return the pieces of a text with ``${{ }}`` in it. Raises ExpressionError."""
     pieces: list[str | Expression] = []
     at = 0
-    for found in _INSERTED.finditer(text):
-        pieces += text[at : found.start()], Expression(found[1])
-        at = found.end()
+    while (begin := text.find(_OPENS, at)) >= 0:
+        if (end := text.find("}}", begin)) < 0:
+            raise ExpressionError(f"{text!r:.100}: a }}}} is missing")
+        pieces += text[at:begin], Expression(text[begin + len(_OPENS) : end])
+        at = end + 2
     pieces.append(text[at:])
-    if any(isinstance(one, str) and _OPENS in one for one in pieces):
-        raise ExpressionError(f"{text!r:.100}: a }}}} is missing")
     return [one for one in pieces if one != ""]
 
 

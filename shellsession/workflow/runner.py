@@ -14,7 +14,7 @@ from operator import attrgetter, methodcaller
 from typing import Any, Final, Literal, NamedTuple
 
 from ..daemon.client import checkpoint
-from ..errors import InvalidWorkflow, OutcomeUnknown, ShellSessionError
+from ..errors import InvalidWorkflow, KeyConflict, OutcomeUnknown, ShellSessionError
 from ..models import Result
 from ..policy.secrets import Secrets
 from ..search import TOO_SLOW, SearchTooSlow, search
@@ -350,6 +350,8 @@ class Runner:
             result: Result = yield Do(methodcaller("run", text, **options))
         except OutcomeUnknown as error:
             raise self._unknown(number, str(error)) from None
+        except KeyConflict:
+            raise self._unknown(number, "it has begun with another text, directory or env") from None
         except ShellSessionError as error:
             return None, str(error)
         finally:

@@ -86,6 +86,11 @@ def test_condition_without_function_needs_success() -> None:
     assert [holds(judging, _VALUES.get, succeeded) for succeeded in (True, False)] == [False, True]
 
 
+def test_many_expressions_that_are_not_closed_are_refused_at_once() -> None:
+    with pytest.raises(ExpressionError, match="is missing"):
+        parts_of("${{ " * 200_000)
+
+
 def test_text_with_expressions_is_filled() -> None:
     assert filled("a ${{ env.MODE }}-${{inputs.count}}${{ env.NONE }} $X {}", _VALUES.get) == "a fast-3 $X {}"
     assert filled("${{ 2 == 2 }} ${{ 1.0 }} ${{ 12345678 }} ${{ '}' }}", _VALUES.get) == "true 1 12345678 }"

@@ -251,6 +251,18 @@ def test_step_whose_daemon_was_killed_must_be_named(place: Path, tmp_path: Path)
             session.close()
 
 
+def test_step_that_has_changed_while_it_runs_must_be_named(daemon: Daemon, place: Path) -> None:
+    """No step of finally waits for it, and it is neither run again nor counted as failed."""
+    text = _LONG + "finally: [{run: touch last}]\n"
+    _stopped(place, text, daemon.socket)
+    with connect("w", daemon.socket, False) as session:
+        with pytest.raises(OutcomeUnknown, match=r"begun with another text, directory or env: .* --rerun long"):
+            Workflow.loads(text.replace("600", "1"), "w.yml").run(session, resume=True)
+        assert [path.name for path in place.iterdir()] == ["ran1"]
+        session.interrupt()
+        session.close()
+
+
 def test_step_of_unknown_outcome_can_be_skipped(place: Path, tmp_path: Path) -> None:
     with running(tmp_path / "daemon") as first:
         workflow, _ = _stopped(place, _LONG, first.socket)
