@@ -76,12 +76,20 @@ class Journal:
     def read(self, data: bytes, definition: Definition, force: bool) -> int:
         """Take over what an earlier process has noted. Returns the number of the first step that is not done.
 
-        Raises InvalidWorkflow, also for a step that is done and has another text now, unless ``force``.
+        Raises InvalidWorkflow, also for a step that is done and has another text now, and for an input that has another
+        value, unless ``force``.
         """
         try:
             kept = _Kept.model_validate_json(data)
         except ValidationError:
             raise InvalidWorkflow("this run cannot be resumed: another version of shellsession has begun it") from None
+        before = {name: kept.inputs.get(name, one.default) for name, one in definition.inputs.items()}
+        for name, value in self.inputs.items():
+            if value != before.get(name, value) and not force:
+                raise InvalidWorkflow(
+                    f"the input {name!r:.60} has another value than when the run began: force it (--force), or run the"
+                    " file anew"
+                )
         self.inputs = {**kept.inputs, **self.inputs}
         first = 1
         while (entry := kept.entries.get(first, Entry())).state == "done" and first <= len(self._digests):
@@ -105,6 +113,7 @@ class Journal:
 def digests(definition: Definition) -> tuple[str, ...]:
     """Return a digest for each step, of what it does and of all that comes before it."""
     shared = definition.model_dump(mode="json", include={"env", "defaults", "secrets"})
+    shared["inputs"] = {name: one.default for name, one in definition.inputs.items()}
     found, before = [], json.dumps(shared, sort_keys=True)
     for step in definition.all_steps:
         text = json.dumps(step.model_dump(mode="json", exclude={"name"}), sort_keys=True)

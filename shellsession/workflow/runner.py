@@ -491,7 +491,7 @@ class Runner:
             many = f"outputs: they are {result.stdout_omitted} bytes longer than a call may print (limits.max_output)"
             return verdict._replace(outcome="failure", reason=many)
         values = result.stdout_bytes.decode("utf-8", "surrogateescape").split("\0")
-        if not result.ok or len(values) != len(step.outputs) + 1:
+        if not result.ok or len(values) != len(step.outputs) + 1 or any(one and one[0] != "=" for one in values):
             return verdict._replace(outcome="failure", reason=f"outputs: they could not be read: {result!s:.200}")
         for name, value in zip(step.outputs, values, strict=False):
             if not value:

@@ -120,7 +120,7 @@ class Workflow(Definition):
           and one that has ended meanwhile is not run again.
         * ``rerun``, ``skip``: the step at which the run has stopped, to run it again or to skip it. Without them,
           OutcomeUnknown is raised if nobody knows how it has ended.
-        * ``force``: resume although steps that are done have changed since.
+        * ``force``: resume although steps that are done, or inputs, have changed since.
 
         Raises InvalidWorkflow before anything runs.
         """

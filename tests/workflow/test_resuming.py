@@ -204,6 +204,25 @@ def test_step_that_was_done_and_has_changed_is_refused_unless_forced(
     assert (report.ok, report.steps[1].output) == (True, "1\n")
 
 
+def test_input_that_has_changed_since_a_step_read_it_is_refused_unless_forced(daemon: Daemon, place: Path) -> None:
+    text = """
+inputs: {V: a}
+env: {V: "${{ inputs.V }}"}
+steps: [{run: 'echo $V > seen'}, {run: '[[ $V == b ]]'}]
+"""
+    workflow = Workflow.loads(text)
+    with connect("inputs", daemon.socket, False, cwd=place) as session:
+        assert not workflow.run(session, durable=True).ok
+        with pytest.raises(InvalidWorkflow, match="the input 'V' has another value than when the run began: force it"):
+            workflow.run(session, resume=True, inputs={"V": "b"})
+        assert not workflow.run(session, resume=True, inputs={"V": "a"}).ok
+        with pytest.raises(InvalidWorkflow, match="or what comes before it, has changed"):
+            Workflow.loads(text.replace("V: a", "V: b")).run(session, resume=True)
+        assert workflow.run(session, resume=True, inputs={"V": "b"}, force=True).ok
+        session.close()
+    assert (place / "seen").read_text() == "a\n"
+
+
 def _stopped(place: Path, text: str, socket: str) -> tuple[Workflow, str]:
     """A workflow whose second step runs, while its process has died."""
     workflow = Workflow.loads(text, "w.yml")

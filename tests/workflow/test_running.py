@@ -350,6 +350,12 @@ def test_secret_that_comes_in_parts_is_masked_in_a_long_line_and_in_a_reason(sh:
     assert "sesame" not in report.steps[1].reason
 
 
+def test_outputs_between_which_a_trap_prints_fail_the_step(sh: Session) -> None:
+    report = loads("steps: [{run: \"trap 'echo D' DEBUG; X=1\", outputs: [X]}]").run(sh)
+    assert (report.ok, report.steps[0].outputs) == (False, {})
+    assert report.steps[0].reason.startswith("outputs: they could not be read: D")
+
+
 def test_outputs_that_are_too_long_fail_the_step(sh: Session) -> None:
     report = loads("steps: [{run: \"printf -v X '%02000000d' 0\", outputs: [X]}]").run(sh)
     assert (report.ok, "bytes longer than a call may print" in report.steps[0].reason) == (False, True)
