@@ -6,7 +6,7 @@ In Python a name has ``_`` where a file has ``-``, and ``if_`` and ``finally_`` 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
@@ -89,6 +89,14 @@ def _filled(value: str) -> str:
     return value
 
 
+def _place(value: str) -> str:
+    if begins_expression(value) >= 0:
+        raise ValueError(
+            "${{ }} must not be here: it is for if, env and inputs. Write cd in run, with a variable of env"
+        )
+    return value
+
+
 def _variable(value: object) -> object:
     if not isinstance(value, str) or not _VARIABLE.fullmatch(value):
         raise ValueError(f"must be the name of a variable (letters, digits and _), not {_shown(value)}")
@@ -101,6 +109,7 @@ Text = Annotated[str, BeforeValidator(_text)]
 Count = Annotated[int, BeforeValidator(_count)]
 # A text that may have ${{ }} in it.
 Filled = Annotated[Text, AfterValidator(_filled)]
+Place = Annotated[Text, AfterValidator(_place)]
 Pattern = Annotated[Text, BeforeValidator(_pattern)]
 Variable = Annotated[str, BeforeValidator(_variable)]
 OneOrMore = BeforeValidator(_texts)
@@ -158,7 +167,7 @@ class Ready(Model):
     """
 
     port: StrictInt | None = None
-    file: Text | None = None
+    file: Place | None = None
     output: Pattern | None = None
     timeout: Seconds = 60.0
 
@@ -210,7 +219,7 @@ class Step(Model):
     name: Text = ""
     if_: Text | None = None
     env: Mapping[Variable, Filled] = {}
-    working_directory: Text | None = None
+    working_directory: Place | None = None
     timeout: Seconds | None = None
     timeout_minutes: Minutes | None = None
     shell: Text | None = None
@@ -291,7 +300,7 @@ class RunDefaults(Model):
     """What each step has that does not name it."""
 
     shell: Literal["bash", "sh"] | None = None
-    working_directory: Text | None = None
+    working_directory: Place | None = None
     timeout: Seconds | None = None
 
     @field_validator("shell", mode="before")
@@ -363,6 +372,8 @@ class Definition(Model):
 
 
 Where = tuple[str | int, ...]
+# The outputs of each step, by its id.
+Outputs = Mapping[str, tuple[str, ...]]
 
 
 def faults_of(definition: Definition) -> Iterator[tuple[Where, str]]:
@@ -373,7 +384,7 @@ def faults_of(definition: Definition) -> Iterator[tuple[Where, str]]:
         inputs.add(name)
     for name, value in definition.env.items():
         yield from _unknown(parts_of(value), ("env", name), inputs, None)
-    known = set[str]()
+    known = dict[str, tuple[str, ...]]()
     for part, steps in (("steps", definition.steps), ("finally", definition.finally_)):
         for index, step in enumerate(steps):
             where: Where = (part, index)
@@ -384,11 +395,11 @@ def faults_of(definition: Definition) -> Iterator[tuple[Where, str]]:
             if step.id in known:
                 yield (*where, "id"), f"must be the only one of its name: another step has the id {step.id}"
             if step.id is not None:
-                known.add(step.id)
+                known[step.id] = step.outputs
 
 
 def _unknown(
-    pieces: list[str | Expression] | list[Expression], where: Where, inputs: set[str], steps: set[str] | None
+    pieces: list[str | Expression] | list[Expression], where: Where, inputs: set[str], steps: Outputs | None
 ) -> Iterator[tuple[Where, str]]:
     for piece in pieces:
         for name in () if isinstance(piece, str) else piece.names:
@@ -396,7 +407,7 @@ def _unknown(
                 yield where, f"{'.'.join(name)}: {fault}"
 
 
-def _fault(name: Name, inputs: set[str], steps: set[str] | None) -> str:
+def _fault(name: Name, inputs: set[str], steps: Outputs | None) -> str:
     match name:
         case ("env", _):
             return ""
@@ -405,11 +416,14 @@ def _fault(name: Name, inputs: set[str], steps: set[str] | None) -> str:
         case ("steps", one, "outcome" | "conclusion") | ("steps", one, "outputs", _):
             if steps is None:
                 return "there are no steps yet: use it in the env or if of a step"
-            return "" if one in steps else f"no earlier step has this id; there is {_listed(steps)}"
+            if one not in steps:
+                return f"no earlier step has this id; there is {_listed(steps)}"
+            missing = set(name[3:]).difference(steps[one])
+            return f"the step has no such output; there is {_listed(steps[one])}" if missing else ""
         case ("secrets", *_):
             return "a secret is a variable of each step: write $NAME in run"
     return "names are env.X, inputs.X, steps.ID.outcome and steps.ID.outputs.X"
 
 
-def _listed(names: set[str]) -> str:
+def _listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "none"

@@ -50,6 +50,12 @@ _BROKEN: Final[dict[str, tuple[str, int, str]]] = {
         3,
         "no earlier step has this id",
     ),
+    "unknown output": (
+        "steps:\n- run: a\n  id: a\n  outputs: [V]\n- run: b\n  if: steps.a.outputs.W\n",
+        6,
+        "steps.a.outputs.W: the step has no such output; there is V",
+    ),
+    "expression in a place": (_STEP + "  working-directory: ${{ env.D }}\n", 3, "must not be here: it is for if, env"),
     "unknown input": (_STEP + "  env:\n    A: ${{ inputs.v }}\n", 4, "inputs.v: there is no such input"),
     "unknown context": (_STEP + "  if: github.ref == 'x'\n", 3, "github.ref: names are env.X"),
     "secret in env": (_STEP + "env:\n  A: ${{ secrets.T }}\n", 4, "a secret is a variable of each step"),
