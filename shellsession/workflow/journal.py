@@ -13,12 +13,12 @@ import hashlib
 import json
 import secrets
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ..errors import InvalidWorkflow
-from .model import Definition
+from .model import Definition, Step
 from .report import StepReport
 
 _VERSION: Final = 1
@@ -27,11 +27,16 @@ _OUTPUT: Final = 1000
 
 
 class Entry(BaseModel):
-    """What is known of one step. ``attempts``: those that have ended."""
+    """What is known of one step. ``attempts``: those that have ended.
+
+    ``digest``: see ``digests``. ``text``: that of what it does alone. ``label``: how the caller names it.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     digest: str = ""
+    text: str = ""
+    label: str = ""
     state: Literal["begun", "failed", "done"] = "begun"
     attempts: int = 0
     report: StepReport | None = None
@@ -43,6 +48,14 @@ class _Kept(BaseModel):
     path: str
     inputs: Mapping[str, str]
     entries: Mapping[int, Entry]
+    skipped: str = ""
+
+
+class Moved(NamedTuple):
+    """A step that was begun, and that the file has no more at its place. ``number``: where it is; 0 if nowhere."""
+
+    label: str
+    number: int
 
 
 class Journal:
@@ -50,6 +63,9 @@ class Journal:
 
     def __init__(self, definition: Definition, inputs: Mapping[str, str]) -> None:
         self._digests, self._path, self.inputs = digests(definition), definition.path, dict(inputs)
+        self._texts = [_digest(_text_of(step, {"name", "id"})) for step in definition.all_steps]
+        self._labels = [step.id or str(number) for number, step in enumerate(definition.all_steps, 1)]
+        self._skipped = ""  # the text of a step that is to be skipped
         self.entries, self.run = dict[int, Entry](), secrets.token_hex(6)
 
     def __getitem__(self, number: int) -> Entry:
@@ -62,7 +78,33 @@ class Journal:
     def note(self, number: int, state: Literal["begun", "failed", "done"], **changes: Any) -> None:
         """Note what has become of a step."""
         changes |= {"state": state, "digest": self._digests[number - 1]}
+        changes |= {"text": self._texts[number - 1], "label": self._labels[number - 1]}
         self.entries[number] = self[number].model_copy(update=changes)
+
+    def begin(self, number: int) -> None:
+        """Note that a step is the next one, if there is one."""
+        if number <= len(self._digests) and self[number].state == "begun":
+            self.note(number, "begun")
+
+    def moved(self, first: int) -> Moved | None:
+        """Return the step that was begun if the file has another one at its place."""
+        entry = self[first]
+        if first > len(self._texts) or entry.state != "begun" or entry.text in ("", self._texts[first - 1]):
+            return None
+        places = range(first, len(self._texts) + 1)
+        same = [number for number in places if self._texts[number - 1] == entry.text]
+        named = [number for number in places if self._labels[number - 1] == entry.label]
+        return Moved(entry.label, next(iter((*same, *named)), 0))
+
+    def skip_later(self, number: int) -> None:
+        """Have this step skipped when it is reached, also by another process."""
+        self._skipped = self._texts[number - 1]
+
+    def skips(self, number: int) -> bool:
+        """Whether this is the step that is to be skipped. It is so once."""
+        if is_it := self._texts[number - 1] == self._skipped:
+            self._skipped = ""
+        return is_it
 
     def to_bytes(self) -> bytes:
         """Return the journal as the daemon keeps it."""
@@ -71,6 +113,7 @@ class Journal:
             if one["report"] is not None:
                 one["report"]["output"] = one["report"]["output"][-_OUTPUT:]
         fields = {"version": _VERSION, "run": self.run, "path": self._path, "inputs": self.inputs, "entries": entries}
+        fields["skipped"] = self._skipped
         return json.dumps(fields).encode()
 
     def read(self, data: bytes, definition: Definition, force: bool) -> int:
@@ -90,7 +133,7 @@ class Journal:
                     f"the input {name!r:.60} has another value than when the run began: force it (--force), or run the"
                     " file anew"
                 )
-        self.inputs = {**kept.inputs, **self.inputs}
+        self.inputs, self._skipped = {**kept.inputs, **self.inputs}, kept.skipped
         first = 1
         while (entry := kept.entries.get(first, Entry())).state == "done" and first <= len(self._digests):
             if entry.digest != self._digests[first - 1] and not force:
@@ -116,7 +159,14 @@ def digests(definition: Definition) -> tuple[str, ...]:
     shared["inputs"] = {name: one.default for name, one in definition.inputs.items()}
     found, before = [], json.dumps(shared, sort_keys=True)
     for step in definition.all_steps:
-        text = json.dumps(step.model_dump(mode="json", exclude={"name"}), sort_keys=True)
-        before = hashlib.sha256(f"{before}\n{text}".encode("utf-8", "surrogatepass")).hexdigest()
+        before = _digest(f"{before}\n{_text_of(step, {'name'})}")
         found.append(before)
     return tuple(found)
+
+
+def _text_of(step: Step, without: set[str]) -> str:
+    return json.dumps(step.model_dump(mode="json", exclude=without), sort_keys=True)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -21,7 +21,7 @@ from ..search import TOO_SLOW, SearchTooSlow, search
 from ..text import clean
 from .drivers import Do, Machine, Pause
 from .expression import Name, Value, condition, filled, holds
-from .journal import Journal
+from .journal import Journal, Moved
 from .model import Definition, Expect, Ready, Step
 from .report import (
     Event,
@@ -52,6 +52,7 @@ _LONGEST_PAUSE: Final = 0.5
 # Seconds that a background step has to end after SIGTERM.
 _GRACE: Final = 5.0
 _NOT_SELECTED: Final = "not selected"
+_BY_CALLER: Final = "skipped by the caller"
 _EARLIER: Final = "an earlier step failed"
 _SHELL_LOST: Final = "the shell that the steps share is lost"
 _EXIT: Final = re.compile(r"\bexit\b")
@@ -252,6 +253,13 @@ class Runner:
             return
         if not self._runs(step, is_last, env):
             self._skip(number, "its condition is false" if step.if_ is not None and self._succeeded else _EARLIER)
+            if self._succeeded:  # else the run has stopped at an earlier step
+                yield from self._keep(with_state=False)
+            yield from self._tell(StepEnded(report=self._reports[-1]))
+            return
+        if self._journal is not None and self._journal.skips(number):
+            self._skip(number, _BY_CALLER)
+            yield from self._keep(with_state=False)
             yield from self._tell(StepEnded(report=self._reports[-1]))
             return
         begun = time.monotonic()
@@ -385,7 +393,13 @@ class Runner:
                 self._outputs[report.id or ""] = report.outputs
         if first > len(self._definition.all_steps):
             return False
-        rerun, skip = self._named(first)
+        moved = self._journal.moved(first)
+        rerun, skip = self._named(first, moved)
+        if moved is not None and not rerun and not skip:
+            raise OutcomeUnknown(
+                f"step {moved.label} was running or about to run when its process was killed, and the file has changed"
+                f" there: look what it has done, and resume with --rerun {moved.label} or --skip {moved.label}"
+            )
         is_there, continues = yield Do(lambda session: (not session.opened_here, session.continues))
         joins = self._journal[first].state == "begun" and not rerun and not skip
         is_same_shell = joins and (is_there or continues)
@@ -395,14 +409,17 @@ class Runner:
                 restored = yield Do(methodcaller("restore", snapshot))
                 self._not_restored = tuple(f"{one.kind} {one.name}: {one.reason}" for one in restored.not_restored)
         attempts = self._journal[first].attempts
-        is_open = rerun and self._journal[first].state == "begun"  # that attempt has perhaps begun
-        self._journal.note(first, "begun", attempts=attempts + is_open)
-        if skip:
-            self._skip(first, "skipped by the caller")
+        is_open = (rerun or moved) and self._journal[first].state == "begun"  # that attempt has perhaps begun
+        self._journal.note(first, "begun", attempts=attempts + bool(is_open))
+        number = first if moved is None else moved.number
+        if skip and number == first:
+            self._skip(first, _BY_CALLER)
+        elif skip and number:
+            self._journal.skip_later(number)
         yield from self._keep(with_state=False)
         return is_same_shell and is_there
 
-    def _named(self, first: int) -> tuple[bool, bool]:
+    def _named(self, first: int, moved: Moved | None) -> tuple[bool, bool]:
         """Whether the caller wants to run the step again at which the run has stopped, or to skip it.
 
         Raises InvalidWorkflow.
@@ -411,7 +428,9 @@ class Runner:
         if self._durability.rerun is not None and self._durability.skip is not None:
             raise InvalidWorkflow("rerun and skip must not both be given")
         for name in (self._durability.rerun, self._durability.skip):
-            if name is not None and number_of(self._definition, name) != first:
+            if name is None or (moved is not None and name == moved.label):
+                continue
+            if number_of(self._definition, name) != (first if moved is None else moved.number):
                 title = self._definition.all_steps[first - 1].title
                 raise InvalidWorkflow(
                     f"only the step at which the run has stopped can be run again or skipped: {first} ({title})"
@@ -448,6 +467,7 @@ class Runner:
     def _keep(self, with_state: bool) -> Machine[None]:
         """Write the journal, and the state of the shell, to the daemon's store."""
         if self._journal is not None:
+            self._journal.begin(len(self._reports) + 1)
             data, secrets = self._journal.to_bytes(), tuple(self._secrets.values())
             yield Do(lambda session: checkpoint.put(session, data, with_state, secrets))
 

@@ -275,11 +275,43 @@ def test_step_that_has_changed_while_it_runs_must_be_named(daemon: Daemon, place
     text = _LONG + "finally: [{run: touch last}]\n"
     _stopped(place, text, daemon.socket)
     with connect("w", daemon.socket, False) as session:
-        with pytest.raises(OutcomeUnknown, match=r"begun with another text, directory or env: .* --rerun long"):
-            Workflow.loads(text.replace("600", "1"), "w.yml").run(session, resume=True)
+        for old, new in (("600", "1"), ("steps:", "env: {A: b}\nsteps:")):
+            with pytest.raises(OutcomeUnknown, match=r"step.*long.*: look what it has done, .* --rerun long"):
+                Workflow.loads(text.replace(old, new), "w.yml").run(session, resume=True, force=True)
         assert [path.name for path in place.iterdir()] == ["ran1"]
         session.interrupt()
         session.close()
+
+
+@pytest.mark.parametrize(("word", "ran"), [("--rerun", "a\nb\nnew\nb\nc\n"), ("--skip", "a\nb\nnew\nnew\nc\n")])
+def test_step_above_which_another_was_inserted_while_it_ran_must_be_named(
+    daemon: Daemon, place: Path, state: dict[str, str], word: str, ran: str
+) -> None:
+    """It does not run twice unless that is asked for, also if the inserted one fails first."""
+    before, after = f"steps:\n- run: cd {place}; echo a >> log\n- {{run: x, if: 'false'}}\n", "- run: echo c >> log\n"
+    b = f"- id: b\n  run: |\n    echo b >> {place}/log; echo begun; until [[ -e {place}/go ]]; do sleep 0.02; done\n"
+    new = "- run: echo new >> log; [[ -e ok ]]\n" if word == "--skip" else "- run: echo new >> log\n"
+    (path := place / "w.yml").write_text(before + b + after)
+    with command(daemon.socket, "workflow", "run", str(path), "--json", env=state) as process:
+        assert process.stdout is not None
+        assert any(b"step_output" in line for line in process.stdout)
+        process.kill()
+        process.wait(PATIENCE)
+    path.write_text(before + new + b + after)
+    (place / "go").touch()
+    words = ("workflow", "run", str(path), "--resume")
+    for _ in range(2):
+        done = cli(daemon.socket, *words, env=state)
+        assert (done.returncode, done.stdout) == (125, b"")
+        assert b"step b was running" in done.stderr, done.stderr
+        assert (place / "log").read_text() == "a\nb\n"
+    done = cli(daemon.socket, *words, word, "b", env=state)
+    if word == "--skip":
+        assert done.returncode == 1, done.stderr
+        (place / "ok").touch()
+        done = cli(daemon.socket, *words, env=state)
+    assert done.returncode == 0, done.stderr
+    assert (place / "log").read_text() == ran
 
 
 def test_step_of_unknown_outcome_can_be_skipped(place: Path, tmp_path: Path) -> None:
