@@ -27,8 +27,8 @@ _ALLOWED: Final = (
     "an expression has 'texts', numbers, true, false, null, names (env.X, inputs.X, steps.ID.outcome,"
     " steps.ID.outputs.X), ==, !=, &&, ||, !, ( ) and success(), failure(), always()"
 )
-_INSERTED: Final = re.compile(r"\$\{\{(.*?)\}\}", re.DOTALL)
 _OPENS: Final = "${{"
+_CLOSES: Final = "}}"
 
 
 class ExpressionError(ValueError):
@@ -166,8 +166,9 @@ def text_of(value: Value) -> str:
 
 def condition(text: str) -> Expression:
     """Return the expression of an ``if``, which may be written without ``${{ }}``. Raises ExpressionError."""
-    whole = _INSERTED.fullmatch(text.strip())
-    return Expression(whole[1] if whole else text)
+    text = text.strip()
+    is_marked = text.startswith(_OPENS) and text.endswith(_CLOSES)
+    return Expression(text[len(_OPENS) : -len(_CLOSES)] if is_marked else text)
 
 
 def holds(condition: Expression, look: Look, succeeded: bool) -> bool:
@@ -180,10 +181,10 @@ def parts_of(text: str) -> list[str | Expression]:
     pieces: list[str | Expression] = []
     at = 0
     while (begin := text.find(_OPENS, at)) >= 0:
-        if (end := text.find("}}", begin)) < 0:
+        if (end := text.find(_CLOSES, begin)) < 0:
             raise ExpressionError(f"{text!r:.100}: a }}}} is missing")
         pieces += text[at:begin], Expression(text[begin + len(_OPENS) : end])
-        at = end + 2
+        at = end + len(_CLOSES)
     pieces.append(text[at:])
     return [one for one in pieces if one != ""]
 
