@@ -98,7 +98,8 @@ def _attributes(text: str, line: int) -> dict[str, Any]:
             raise Fault(line, f"{text[at:].strip()!r:.60} must be attributes such as {{name=build timeout=30 skip}}")
         at = found.end()
         name, value = found["name"], found["value"]
-        value = None if value is None else value.strip("\"'")
+        if value is not None and value[0] in "\"'":
+            value = value[1:-1]
         if name not in _ALLOWED:
             raise Fault(line, f"{name} is no attribute of a block: allowed are {', '.join(_ALLOWED)}")
         if name in (*_FLAGS, "skip"):

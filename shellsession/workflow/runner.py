@@ -14,7 +14,7 @@ from operator import attrgetter, methodcaller
 from typing import Any, Final, Literal, NamedTuple
 
 from ..daemon.client import checkpoint
-from ..errors import InvalidWorkflow, KeyConflict, OutcomeUnknown, ShellSessionError
+from ..errors import InvalidRequest, InvalidWorkflow, KeyConflict, OutcomeUnknown, ShellSessionError
 from ..models import Result
 from ..policy.secrets import Secrets
 from ..search import TOO_SLOW, SearchTooSlow, search
@@ -170,6 +170,13 @@ class Runner:
             if not asked.secrets.get(name):
                 raise InvalidWorkflow(f"the secret {name} must be given: set the variable {name}, or pass secrets=")
         self._secrets = {name: asked.secrets[name] for name in definition.secrets}
+        if durability is not None:
+            for name, value in self._secrets.items():  # the daemon must mask it in what it keeps
+                if known is None or value in known.mask(value):
+                    raise InvalidRequest(
+                        f"the session must know the secret {name} to keep a run: connect with"
+                        " policy=Policy(secrets=[...]) that has its value, or run without durable"
+                    )
         self._own = Secrets({}, named=tuple(self._secrets.values()))
         self._known = known
         self._env: dict[str, str] = {}

@@ -114,7 +114,8 @@ class Workflow(Definition):
 
         With a session of a daemon:
 
-        * ``durable``: keep a journal of the run, and the state of the shell after each step, in the daemon.
+        * ``durable``: keep a journal of the run, and the state of the shell after each step, in the daemon. Its
+          policy must have the workflow's secrets: ``connect(..., policy=Policy(secrets=[...]))``.
         * ``resume``: continue a durable run that has failed or whose process has died, in the session of the same
           agent. It begins at the step that has failed, with the shell of that moment. A step that still runs is joined,
           and one that has ended meanwhile is not run again.

@@ -112,6 +112,8 @@ def test_attributes_reach_the_step() -> None:
     ).steps
     assert (step.name, step.timeout, step.retry and step.retry.count, step.isolated) == ("a b", 10, 2, True)
     assert (step.continue_on_error, step.expect.exit_code, step.id) == (False, 3, "x")
+    quoted = page("```bash {id=a}\ntrue\n```\n```bash {if=\"steps.a.outcome != 'failure'\"}\ntrue\n```\n")
+    assert quoted.steps[1].if_ == "steps.a.outcome != 'failure'"
     assert page("```bash title='x' linenums=1\ntrue\n```\n").steps[0].run == "true"
 
 

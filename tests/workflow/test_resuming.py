@@ -20,7 +20,7 @@ from kinds import BRIDGE
 from system import PATIENCE, SOAK
 from warm import PROGRAM
 
-from shellsession import InvalidWorkflow, OutcomeUnknown, Session, Workflow, aconnect, connect
+from shellsession import InvalidRequest, InvalidWorkflow, OutcomeUnknown, Policy, Session, Workflow, aconnect, connect
 from shellsession.workflow.report import Event, Report, StepEnded
 
 # Each step leaves a line in a file that nobody may write twice, and something in the shell. The last prints all of it.
@@ -371,6 +371,19 @@ def test_secrets_reach_no_file(tmp_path: Path, place: Path) -> None:
     files = [one for one in (*tmp_path.rglob("*"), place / "x.xml") if one.is_file()]
     assert len(files) > 3
     assert [one for one in files if secret.encode() in one.read_bytes()] == []
+
+
+def test_durable_run_with_secrets_that_the_session_does_not_know_is_refused(daemon: Daemon, place: Path) -> None:
+    workflow, secret = Workflow.loads("secrets: [PIN]\nsteps: [{run: 'KEPT=x$PIN; touch ran'}]"), "sesame-open-9"
+    with connect("open", daemon.socket, False, cwd=place) as session:
+        with pytest.raises(InvalidRequest, match=r"must know the secret PIN .*Policy\(secrets="):
+            workflow.run(session, durable=True, secrets={"PIN": secret})
+        assert not (place / "ran").exists()
+        session.close()
+    options: Any = {"cwd": place, "policy": Policy(secrets=(secret,))}
+    with connect("masked", daemon.socket, False, **options) as session:
+        assert workflow.run(session, durable=True, secrets={"PIN": secret}).ok
+        session.close()
 
 
 def test_workflow_runs_inside_a_session_and_cannot_be_resumed_there(daemon: Daemon, place: Path) -> None:
