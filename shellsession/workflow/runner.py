@@ -374,6 +374,8 @@ class Runner:
                 yield from self._tell(StepOutput(step=number, text=rest))
         if result.replayed and number == self._joins:
             raise self._unknown(number, "it has ended, and the shell with what it has changed is lost")
+        if result.replayed and not result.state_kept:  # the next call says that the shell had ended, and does not run
+            yield Do(methodcaller("run", ":", **_HELPER))
         return result, ""
 
     # -- a run that outlives its process

@@ -314,6 +314,15 @@ def test_step_above_which_another_was_inserted_while_it_ran_must_be_named(
     assert (place / "log").read_text() == ran
 
 
+def test_step_that_exits_while_no_process_waits_is_joined(daemon: Daemon, place: Path) -> None:
+    text = _LONG.replace("sleep 600; X=2", "X=2; until [[ -e go ]]; do sleep 0.02; done; exit 0")
+    workflow, _ = _stopped(place, text, daemon.socket)
+    with connect("w", daemon.socket, False) as session:
+        report = workflow.run(session, resume=True, on_event=lambda _: (place / "go").touch())
+        assert (report.ok, report.steps[2].output) == (True, "2\n"), report.to_markdown()
+        session.close()
+
+
 def test_step_of_unknown_outcome_can_be_skipped(place: Path, tmp_path: Path) -> None:
     with running(tmp_path / "daemon") as first:
         workflow, _ = _stopped(place, _LONG, first.socket)
