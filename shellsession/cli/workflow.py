@@ -35,6 +35,8 @@ continues at the step where it stopped. `check` prints the line of each mistake;
 `list` prints the steps."""
 # Seconds that a step may run unless it, or the defaults of the file, say otherwise.
 _LIMIT: Final = 3600.0
+# What is noted in place of the agent once there is nothing to resume.
+_SUCCEEDED: Final = ""
 _UNFIT: Final = ("only", "begin", "until")
 
 
@@ -73,7 +75,7 @@ def main(typed: Sequence[str]) -> int:
     parser = own_parser()
     args = parser.parse_args(typed)
     if args.action == "check":
-        return max(map(_check, args.files))
+        return max(_check(path, args.json) for path in args.files)
     if len(args.files) > 1:
         parser.error(f"`{args.action}` takes one file, not {len(args.files)}")
     if (args.rerun or args.skip or args.agent) and not args.resume:
@@ -102,15 +104,18 @@ def _load(path: str) -> Workflow:
         raise InvalidRequest(f"{path} cannot be read: {error.strerror}") from None
 
 
-def _check(path: str) -> int:
+def _check(path: str, as_json: bool) -> int:
     """Print the mistakes of a file. Returns the exit status."""
+    steps, mistakes = 0, list[str]()
     try:
-        workflow = _load(path)
+        steps = len(_load(path).all_steps)
     except InvalidWorkflow as error:
-        show(*(escaped(line) for line in str(error).splitlines()))
-        return 1
-    show(f"{escaped(path)}: {len(workflow.all_steps)} steps, no mistakes")
-    return 0
+        mistakes = str(error).splitlines()
+    if as_json:
+        show_json({"file": path, "steps": steps, "mistakes": mistakes})
+    else:
+        show(*map(escaped, mistakes or [f"{path}: {steps} steps, no mistakes"]))
+    return 1 if mistakes else 0
 
 
 def _list(workflow: Workflow, args: argparse.Namespace) -> int:
@@ -137,6 +142,8 @@ def _run(workflow: Workflow, args: argparse.Namespace) -> int:
 
     secrets = _secrets(workflow)
     chosen = {name: getattr(args, name) for name in _UNFIT}
+    for path in filter(None, (args.junit, args.markdown)):
+        _check_writable(path)
     agent = _agent(workflow, args)
     options: Any = {"timeout": _LIMIT}
     if secrets:
@@ -178,6 +185,8 @@ def _run(workflow: Workflow, args: argparse.Namespace) -> int:
         report = shown.report
         if report is not None and (report.ok or not is_durable):
             session.close()
+            if is_durable:
+                _note(workflow, _SUCCEEDED)
             return 0 if report.ok else 1
     _say_rest(report, agent, args)
     return 1
@@ -199,6 +208,21 @@ def _write_reports(report: Report | None, args: argparse.Namespace) -> None:
                 Path(path).write_text(text(), encoding="utf-8")
 
 
+def _check_writable(path: str) -> None:
+    """Raise InvalidRequest unless a report can be written there: better now than after an hour."""
+    import errno
+
+    exists, code = os.path.lexists(path), 0
+    if os.path.isdir(path):
+        code = errno.EISDIR
+    elif not exists and not os.path.isdir(os.path.dirname(path) or "."):
+        code = errno.ENOENT
+    elif not os.access(path if exists else os.path.dirname(path) or ".", os.W_OK):
+        code = errno.EACCES
+    if code:
+        raise InvalidRequest(f"{path} cannot be written: {os.strerror(code)}")
+
+
 def _secrets(workflow: Workflow) -> Mapping[str, str]:
     """The values of the secrets: from the environment, or from the person at the terminal."""
     found = {name: os.environ[name] for name in workflow.secrets if os.environ.get(name)}
@@ -218,9 +242,12 @@ def _agent(workflow: Workflow, args: argparse.Namespace) -> str:
         return str(args.agent)
     if args.resume:
         try:
-            return _record_of(workflow.path).read_text(encoding="utf-8")
+            agent = _record_of(workflow.path).read_text(encoding="utf-8")
         except OSError:
             raise InvalidWorkflow(f"{workflow.path} has no run to resume: run it first") from None
+        if agent == _SUCCEEDED:
+            raise InvalidWorkflow(f"the last run of {workflow.path} has succeeded: there is nothing to resume")
+        return agent
     return f"{Path(workflow.path).stem[:100]}-{token_hex(4)}"
 
 

@@ -231,8 +231,8 @@ def _at(value: Any, where: Where) -> Any:
 
 
 def _path(where: Where) -> str:
-    """Return a place as people write it: steps[2].env.X."""
-    return "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in where).removeprefix(".")
+    """Return a place as people write it: steps[2].env.X is of the second step."""
+    return "".join(f"[{one + 1}]" if isinstance(one, int) else f".{one}" for one in where).removeprefix(".")
 
 
 def _described(error: Any) -> tuple[Where, str]:

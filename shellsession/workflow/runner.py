@@ -54,6 +54,8 @@ _GRACE: Final = 5.0
 _NOT_SELECTED: Final = "not selected"
 _BY_CALLER: Final = "skipped by the caller"
 _EARLIER: Final = "an earlier step failed"
+_ENDED: Final = "the run was ended"
+_SWITCHED_OFF: Final = "it is not to be run"
 _SHELL_LOST: Final = "the shell that the steps share is lost"
 _EXIT: Final = re.compile(r"\bexit\b")
 _EXIT_HINT: Final = "`exit` ends the shell that the steps share: use `return`, or isolated: true"
@@ -228,7 +230,7 @@ class Runner:
                 with suppress(ShellSessionError):
                     yield from self._keep(with_state=False)
                 for number in range(len(self._reports) + 1, len(self._definition.steps) + 1):
-                    self._skip(number, _EARLIER)
+                    self._skip(number, _EARLIER if isinstance(fault, Exception) else _ENDED)
         yield from self._end_background()
         report = self._report(name, fault)
         yield from self._tell(WorkflowEnded(report=report))
@@ -259,7 +261,9 @@ class Runner:
             self._skip(number, _SHELL_LOST)
             return
         if not self._runs(step, is_last, env):
-            self._skip(number, "its condition is false" if step.if_ is not None and self._succeeded else _EARLIER)
+            is_off = step.if_ is not None and self._succeeded
+            reason = "its condition is false" if step.if_ != "false" else _SWITCHED_OFF
+            self._skip(number, reason if is_off else _EARLIER)
             if self._succeeded:  # else the run has stopped at an earlier step
                 yield from self._keep(with_state=False)
             yield from self._tell(StepEnded(report=self._reports[-1]))
@@ -328,7 +332,7 @@ class Runner:
                 outputs={name: self._mask(value) for name, value in verdict.outputs.items()},
             )
         )
-        if self._journal is not None and verdict.reason != _EARLIER:
+        if self._journal is not None and verdict.reason not in (_EARLIER, _ENDED):
             state: Literal["done", "failed"] = "done" if conclusion in ("success", "skipped") else "failed"
             self._journal.note(number, state, report=self._reports[-1])
 
@@ -416,7 +420,9 @@ class Runner:
             self._joins = first if joins else 0
             if snapshot is not None:
                 restored = yield Do(methodcaller("restore", snapshot))
-                self._not_restored = tuple(f"{one.kind} {one.name}: {one.reason}" for one in restored.not_restored)
+                lacks = [f"{one.kind} {one.name}: it contains a secret" for one in snapshot.left_out]
+                lacks += [f"{one.kind} {one.name}: {one.reason}" for one in restored.not_restored]
+                self._not_restored = tuple(lacks)
         attempts = self._journal[first].attempts
         is_open = (rerun or moved) and self._journal[first].state == "begun"  # that attempt has perhaps begun
         self._journal.note(first, "begun", attempts=attempts + bool(is_open))

@@ -81,6 +81,7 @@ def test_blocks_run_in_order_in_one_shell(sh: Session) -> None:
     assert report["json"].title == "json"
     assert report.steps[0].title == "prepare"
     assert [one.step for one in report.steps if one.outcome == "skipped"] == [4, 5]
+    assert report.steps[3].reason == report.steps[4].reason == "it is not to be run"
 
 
 def test_output_other_than_shown_fails_at_its_line(sh: Session) -> None:
@@ -122,14 +123,14 @@ def test_attributes_reach_the_step() -> None:
     [
         ("# Title\n\ntext\n", 1, "must have a block of bash, sh or console"),
         ("# T\n```bash {timout=3}\na\n```\n```sh\na\n```\n", 2, "timout is no attribute of a block: allowed are name"),
-        ("\n\n```bash {timeout=soon}\na\n```\n", 3, "steps[0].timeout: must be a positive number"),
+        ("\n\n```bash {timeout=soon}\na\n```\n", 3, "steps[1].timeout: must be a positive number"),
         ("```bash {skip=perhaps}\na\n```\n", 1, "skip: must be true or false, not 'perhaps'"),
         ("```bash {name}\na\n```\n", 1, "name: must have a value"),
         ("```bash {?}\na\n```\n", 1, "must be attributes such as"),
         ("```bash {exit-code=x}\na\n```\n", 1, "exit-code"),
-        ("```console\n$ a\nb\n$ c\n( (regex)\n```\n", 4, "steps[1].expect.output: output: '(?:()\\\\Z' is not a"),
+        ("```console\n$ a\nb\n$ c\n( (regex)\n```\n", 4, "steps[2].expect.output: output: '(?:()\\\\Z' is not a"),
         ("```bash\na\necho ${{ env.X }}\n```\n", 3, "must not be in run"),
-        ("```bash {id=a}\na\n```\n```bash {id=a}\na\n```\n", 4, "steps[1].id: must be the only one"),
+        ("```bash {id=a}\na\n```\n```bash {id=a}\na\n```\n", 4, "steps[2].id: must be the only one"),
     ],
 )
 def test_broken_page_is_refused_with_its_line(text: str, line: int, said: str) -> None:

@@ -368,13 +368,15 @@ def test_secrets_reach_no_file(tmp_path: Path, place: Path) -> None:
     """Neither the journal, the state, the receipts nor the audit log has the value."""
     secret, state = "sesame-open-9", tmp_path / "state"
     (path := place / "w.yml").write_text(
-        "secrets: [PIN]\nsteps:\n- run: echo $PIN; KEPT=x$PIN; false $PIN # sesame-open-9\n"
+        "secrets: [PIN]\nsteps:\n- run: echo $PIN; KEPT=x$PIN\n- run: false $PIN # sesame-open-9\n"
     )
     env = {"XDG_STATE_HOME": str(state), "PIN": secret}
     with running(tmp_path / "daemon", env={**os.environ, "XDG_STATE_HOME": str(state)}) as daemon:
         done = cli(daemon.socket, "workflow", "run", str(path), "--junit", str(place / "x.xml"), env=env)
         assert done.returncode == 1
         assert secret.encode() not in done.stdout + done.stderr
+        again = cli(daemon.socket, "workflow", "run", str(path), "--resume", env=env)
+        assert b"not restored: variable KEPT: it contains a secret\n" in again.stderr
         resume = cli(daemon.socket, "workflow", "run", str(path), "--resume", env=env | {"PIN": "another-one"})
         assert b"the secrets are others" in resume.stderr
     files = [one for one in (*tmp_path.rglob("*"), place / "x.xml") if one.is_file()]

@@ -71,9 +71,11 @@ def test_check_prints_mistakes_and_list_prints_steps(path: str, place: Path) -> 
     assert (done.returncode, done.stderr) == (1, b"")
     assert done.stdout.decode().splitlines() == [
         f"{path}: 4 steps, no mistakes",
-        f"{bad}:2: steps[0].uses: is not supported: actions of others cannot run here: write their commands in run",
-        f"{bad}:2: steps[0].run: is missing",
+        f"{bad}:2: steps[1].uses: is not supported: actions of others cannot run here: write their commands in run",
+        f"{bad}:2: steps[1].run: is missing",
     ]
+    as_json = cli("", "workflow", "check", path, str(bad), "--json").stdout.splitlines()
+    assert [(one["steps"], len(one["mistakes"])) for one in map(json.loads, as_json)] == [(4, 0), (0, 2)]
     listed = cli("", "workflow", "list", path).stdout.decode().splitlines()
     assert [one.split() for one in listed[1:3]] == [["1", "greet", "5", "greet"], ["2", "-", "8", "the", "second"]]
     dry = cli("", "workflow", "run", path, "--dry-run", "--from", "2", "--until", "the second", "--json")
@@ -84,10 +86,12 @@ def test_check_prints_mistakes_and_list_prints_steps(path: str, place: Path) -> 
     ("words", "said"),
     [
         (["run", "nowhere.yml"], "nowhere.yml cannot be read: No such file or directory"),
-        (["run", "BAD"], "BAD:2: steps[0].run: is missing"),
+        (["run", "BAD"], "BAD:2: steps[1].run: is missing"),
         (["run", "FILE", "FILE"], "`run` takes one file, not 2"),
         (["run", "FILE", "--rerun", "x"], "--rerun, --skip and --agent are for --resume"),
         (["run", "FILE", "--resume"], "FILE has no run to resume: run it first"),
+        (["run", "FILE", "--junit", "/nowhere/x.xml"], "/nowhere/x.xml cannot be written: No such file or directory"),
+        (["run", "FILE", "--markdown", "/"], "/ cannot be written: Is a directory"),
         (["run", "FILE", "--only", "x"], "there is no step 'x': there are greet, the second, 3, 4"),
         (["run", "FILE", "--input", "x=1"], "there is no input 'x': there are who"),
     ],
@@ -128,14 +132,26 @@ def test_call_that_runs_nothing_leaves_the_last_run_to_be_resumed(
     assert (done.returncode, b"\n1\n" in done.stdout) == (0, True), done.stderr
 
 
+def test_run_that_has_succeeded_is_not_resumed(daemon: Daemon, path: str, env: dict[str, str]) -> None:
+    assert cli(daemon.socket, "workflow", "run", path, env=env).returncode == 0
+    done = cli(daemon.socket, "workflow", "run", path, "--resume", env=env)
+    assert (done.returncode, done.stdout) == (125, b"")
+    assert f"the last run of {path} has succeeded: there is nothing to resume" in done.stderr.decode()
+    assert b"small-" not in cli(daemon.socket, "ls").stdout
+
+
 def test_ctrl_c_ends_the_step_and_leaves_the_run(daemon: Daemon, place: Path, env: dict[str, str]) -> None:
-    (path := place / "w.yml").write_text("steps:\n- run: echo begun; sleep 1000\nfinally:\n- run: echo last\n")
-    with command(daemon.socket, "workflow", "run", str(path), env=env) as process:
-        assert [line(process) for _ in range(2)] == [b"== 1/2 echo begun; sleep 1000\n", b"begun\n"]
+    (path := place / "w.yml").write_text(
+        "steps:\n- run: echo begun; sleep 1000\n- run: b\nfinally:\n- run: echo last\n"
+    )
+    words = ("workflow", "run", str(path), "--markdown", str(place / "out.md"))
+    with command(daemon.socket, *words, env=env) as process:
+        assert [line(process) for _ in range(2)] == [b"== 1/3 echo begun; sleep 1000\n", b"begun\n"]
         assert process.stdout is not None
         status, said = finish(process, signal.SIGINT)
     assert status == 130
     assert b"--resume` continues this run" in said
+    assert "| 2 | b | skipped: the run was ended |" in (place / "out.md").read_text()
     path.write_text("steps:\n- run: echo repaired\n")
     assert b"repaired" in cli(daemon.socket, "workflow", "run", str(path), "--resume", env=env).stdout
 
