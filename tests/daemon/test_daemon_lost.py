@@ -507,6 +507,7 @@ def test_the_command_line_recovers_unless_told_not_to(daemon: Daemon) -> None:
 
 
 @own_state
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_tool_runs_its_first_command_where_the_last_state_came_back(tmp_path: Path, number: signal.Signals) -> None:
     with running(tmp_path) as daemon:

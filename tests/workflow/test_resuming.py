@@ -116,7 +116,7 @@ def resumed(daemon: Daemon, path: Path, env: dict[str, str], *more: str) -> Repo
     return report_of(done.stdout)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("moment", ["step_started", "step_output", "step_ended"])
 @pytest.mark.parametrize("step", _NAMES)
 def test_killed_runner_is_resumed_and_no_step_runs_twice(

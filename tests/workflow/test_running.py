@@ -213,6 +213,7 @@ def test_expectation_decides(sh: Session, expect: str, reason: str) -> None:
     assert report.ok is (reason == "")
 
 
+@pytest.mark.sampled(2)
 def test_background_step_is_waited_for_used_and_ended(run: Run, place: Path) -> None:
     seconds = unique_seconds()
     report = run(
