@@ -60,6 +60,7 @@ _RESERVED: Final = {
     "subprocess": {
         "cli.doctor",
         "cli.prompt",
+        "cli.workflow",
         "daemon.client.transport",
         "daemon.client.via",
         "engine.bash.watcher",

@@ -35,6 +35,7 @@ continues at the step where it stopped. `check` prints the line of each mistake;
 `list` prints the steps."""
 # Seconds that a step may run unless it, or the defaults of the file, say otherwise.
 _LIMIT: Final = 3600.0
+_SYNTAX: Final = ("bash", "-n", "-O", "extglob")
 # What is noted in place of the agent once there is nothing to resume.
 _SUCCEEDED: Final = ""
 _UNFIT: Final = ("only", "begin", "until")
@@ -84,7 +85,7 @@ def main(typed: Sequence[str]) -> int:
         workflow = _load(args.files[0])
         if args.action == "list" or args.dry_run:
             return _list(workflow, args)
-        return _run(workflow, args)
+        return _run(_checked(workflow), args)
     except InvalidWorkflow as error:
         if ErrorFormat.json:
             raise
@@ -104,11 +105,35 @@ def _load(path: str) -> Workflow:
         raise InvalidRequest(f"{path} cannot be read: {error.strerror}") from None
 
 
+def _checked(workflow: Workflow) -> Workflow:
+    """Return the workflow. Raises InvalidWorkflow if bash cannot read the text of a step that has to succeed."""
+    import subprocess
+
+    from ..workflow.loading import Fault, invalid
+
+    env = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
+    faults: list[Fault] = []
+    for number, step in enumerate(workflow.all_steps, 1):
+        if step.expect.exit_code != 0 or step.if_ == "false":
+            continue
+        text = step.run.encode("utf-8", "surrogatepass") + b"\n"
+        try:  # as a file, so that messages have the line
+            done = subprocess.run([*_SYNTAX, "/dev/stdin"], input=text, env=env, capture_output=True, check=False)
+        except OSError:  # there is no bash in PATH; the session may use another
+            break
+        if done.returncode:
+            said = done.stderr.decode("utf-8", "replace").partition("\n")[0].removeprefix("/dev/stdin: ")
+            faults.append(Fault(step.line, f"step {number} ({step.title}): in its text, {said}"))
+    if faults:
+        raise invalid(workflow.path, faults)
+    return workflow
+
+
 def _check(path: str, as_json: bool) -> int:
     """Print the mistakes of a file. Returns the exit status."""
     steps, mistakes = 0, list[str]()
     try:
-        steps = len(_load(path).all_steps)
+        steps = len(_checked(_load(path)).all_steps)
     except InvalidWorkflow as error:
         mistakes = str(error).splitlines()
     if as_json:

@@ -109,6 +109,21 @@ def test_wrong_call_runs_nothing(
     assert b"small-" not in cli(daemon.socket, "ls").stdout
 
 
+def test_text_that_bash_cannot_read_is_found_before_anything_runs(
+    daemon: Daemon, place: Path, env: dict[str, str]
+) -> None:
+    (path := place / "w.yml").write_text(
+        "steps:\n- run: touch ran; shopt -s extglob; echo !(x)\n- run: |\n    if true\n    fi )\n"
+        "- run: fi\n  expect: {exit-code: 2}\n"
+    )
+    said = f"{path}:3: step 2 (if true): in its text, line 2: syntax error near unexpected token `fi'"
+    check = cli("", "workflow", "check", str(path))
+    assert (check.returncode, check.stdout.decode().splitlines()) == (1, [said])
+    done = cli(daemon.socket, "workflow", "run", str(path), env=env, cwd=str(place))
+    assert (done.returncode, done.stdout, said in done.stderr.decode()) == (125, b"", True)
+    assert not (place / "ran").exists()
+
+
 def test_pattern_that_takes_too_long_fails_the_background_step(
     daemon: Daemon, place: Path, env: dict[str, str]
 ) -> None:
