@@ -210,8 +210,9 @@ def _run(workflow: Workflow, args: argparse.Namespace) -> int:
         report = shown.report
         if report is not None and (report.ok or not is_durable):
             session.close()
-            if is_durable:
-                _note(workflow, _SUCCEEDED)
+            with suppress(OSError):
+                if (place := _record_of(workflow.path)).read_text(encoding="utf-8") == agent:  # else a later run's
+                    place.write_text(_SUCCEEDED, encoding="utf-8")
             return 0 if report.ok else 1
     _say_rest(report, agent, args)
     return 1

@@ -155,6 +155,21 @@ def test_run_that_has_succeeded_is_not_resumed(daemon: Daemon, path: str, env: d
     assert b"small-" not in cli(daemon.socket, "ls").stdout
 
 
+def test_run_that_has_succeeded_leaves_a_later_one_to_be_resumed(
+    daemon: Daemon, place: Path, env: dict[str, str]
+) -> None:
+    text = f"steps:\n- run: cd {place}; echo begun; until [[ -e go ]]; do sleep 0.02; done\n"
+    (path := place / "w.yml").write_text(text)
+    words = ("workflow", "run", str(path))
+    with command(daemon.socket, *words, env=env) as first:
+        assert [line(first) for _ in range(2)][1] == b"begun\n"
+        path.write_text(f"steps:\n- run: cd {place}; [[ -e go ]]; echo later\n")
+        assert cli(daemon.socket, *words, env=env).returncode == 1
+        (place / "go").touch()
+        assert finish(first) == (0, b"")
+    assert b"later" in cli(daemon.socket, *words, "--resume", env=env).stdout
+
+
 def test_ctrl_c_ends_the_step_and_leaves_the_run(daemon: Daemon, place: Path, env: dict[str, str]) -> None:
     (path := place / "w.yml").write_text(
         "steps:\n- run: echo begun; sleep 1000\n- run: b\nfinally:\n- run: echo last\n"
