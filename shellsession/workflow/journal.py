@@ -96,6 +96,11 @@ class Journal:
         named = [number for number in places if self._labels[number - 1] == entry.label]
         return Moved(entry.label, next(iter((*same, *named)), 0))
 
+    def forget(self, number: int) -> None:
+        """Forget a step: another one has its place, and needs keys of its own."""
+        self.entries.pop(number, None)
+        self.run = secrets.token_hex(6)
+
     def skip_later(self, number: int) -> None:
         """Have this step skipped when it is reached, also by another process."""
         self._skipped = self._texts[number - 1]

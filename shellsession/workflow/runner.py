@@ -423,9 +423,11 @@ class Runner:
                 lacks = [f"{one.kind} {one.name}: it contains a secret" for one in snapshot.left_out]
                 lacks += [f"{one.kind} {one.name}: {one.reason}" for one in restored.not_restored]
                 self._not_restored = tuple(lacks)
+        if moved is not None:
+            self._journal.forget(first)
         attempts = self._journal[first].attempts
-        is_open = (rerun or moved) and self._journal[first].state == "begun"  # that attempt has perhaps begun
-        self._journal.note(first, "begun", attempts=attempts + bool(is_open))
+        is_open = rerun and moved is None and self._journal[first].state == "begun"  # that attempt has perhaps begun
+        self._journal.note(first, "begun", attempts=attempts + is_open)
         number = first if moved is None else moved.number
         if skip and number == first:
             self._skip(first, _BY_CALLER)

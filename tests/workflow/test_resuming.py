@@ -311,6 +311,7 @@ def test_step_above_which_another_was_inserted_while_it_ran_must_be_named(
         (place / "ok").touch()
         done = cli(daemon.socket, *words, env=state)
     assert done.returncode == 0, done.stderr
+    assert (b"2 attempts" in done.stdout) is (word == "--skip")
     assert (place / "log").read_text() == ran
 
 
