@@ -63,6 +63,7 @@ finally:
   run: |
     echo in always; echo "always $V"
 """
+_LOG: Final = ["one", "two", "three", "four", "five", "last"]
 _NAMES: Final = ("one", "server", "two", "three", "four", "five", "last", "always")
 
 
@@ -85,7 +86,7 @@ def report_of(stdout: bytes) -> Report:
 def check_end(place: Path, report: Report) -> None:
     """What an undisturbed run leaves."""
     assert report.ok, report.to_markdown()
-    assert (place / "log").read_text().split() == ["one", "two", "three", "four", "five", "last"]
+    assert (place / "log").read_text().split() == _LOG
     assert report["last"].output.splitlines()[-5:] == [
         "f x",
         f"one three four five3fast {place}/sub",
@@ -154,6 +155,9 @@ def test_runner_killed_at_random_moments_is_resumed_each_time(
                 words = [*words[:4], "--resume"]
             elif b"no run" in done[0]:  # it was killed before it had begun
                 words = words[:4]
+            elif b"nothing to resume" in done[0]:  # it was killed once it had succeeded
+                assert (place / "log").read_text().split() == _LOG
+                break
             else:
                 check_end(place, report_of(done[0]))
                 break
