@@ -90,8 +90,8 @@ def test_isolated_a_time_limit_within_that_ends_no_job(new_session: Make) -> Non
 def test_isolated_it_is_handed_back_and_waited_for(new_session: Make) -> None:
     sh = new_session()
     forks = "for i in {1..200}; do (:); done"  # a new fork is not told apart yet
-    for reader in ("sleep 0.2", f"sleep 0.2; {forks}"):
-        result = sh.run(f"echo x > >({reader}; cat)", isolated=True, timeout=0.05, on_timeout="yield")
+    for reader in ("sleep 0.6", f"sleep 0.6; {forks}"):
+        result = sh.run(f"echo x > >({reader}; cat)", isolated=True, timeout=0.3, on_timeout="yield")
         assert result.runs_on
         assert sh.wait(None).stdout == "x\n"
 
