@@ -605,7 +605,9 @@ class _Bound(Generic[P]):
                 raise CallCancelled
             session = self._existing_session()
             self._take_loss()
-            return None if session is None or session.state == "new" else await self._wait("restart", session)
+            if session is not None and session.state != "new":
+                await self._wait("restart", session)
+            return None
         if isinstance(action, Judge):
             self._judge(action.request)
             return None

@@ -41,7 +41,7 @@ def test_page_about_workflows_is_right(tmp_path: Path) -> None:
     with Session(cwd=tmp_path, timeout=50) as session:
         assert session.run(check).stdout.strip() == "release.yml: 3 steps, no mistakes"
         assert session.run(run).ok
-        assert "no run" in session.run(resume).stderr
+        assert "nothing to resume" in session.run(resume).stderr
         broken = file.text.replace("test 1.2}", "nothing}")
         (tmp_path / "release.yml").write_text(broken)
         assert session.run(run).exit_code == 1
