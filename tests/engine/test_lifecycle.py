@@ -42,6 +42,12 @@ BUSY = {
 }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _garbage_of_other_files() -> None:
+    """Before the first test here, close what the tests of other files have left to garbage collection."""
+    gc.collect()
+
+
 @pytest.fixture(autouse=True)
 def _nothing_is_left() -> Iterator[None]:
     """Around every test here: descriptors, children, threads and files are as before."""
