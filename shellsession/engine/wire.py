@@ -268,10 +268,12 @@ _RUNS_UNSEEN: Final = re.compile(rb"\b(?:eval|source|trap|PROMPT_COMMAND)\b|(?:\
 _BUILTIN_WORDS: Final = (b"builtin", b"enable", b"declare", b"eval")
 _UNSEEN_WORDS: Final = (b"eval", b"source", b"trap", b"PROMPT_COMMAND", b". ", b".\t")
 # Where a command begins, with the assignments and redirections before it.
-_WORD: Final = rb"(?:\"[^\"]*+\"|'[^']*+'|[^\s;&|()'\"])*+"
+# No repeated group is possessive: before 3.11.5, Python's `re` may then miss a match.
+_PLAIN: Final = rb"[^\s;&|()'\"]*+"
+_WORD: Final = _PLAIN + rb"(?:(?:\"[^\"]*+\"|'[^']*+')" + _PLAIN + rb")*"
 _COMMAND: Final = (
-    rb"(?:\A|[\n;&|(){`!]|\b(?:then|do|else|elif|if|while|until|time|command|builtin|coproc)(?:[ \t]++-\S*+)*+[ \t])"
-    rb"(?:[ \t]++|\\\n|\w++\+?=" + _WORD + rb"|[\w{}]*+[<>]++[&|]?[ \t]*+" + _WORD + rb")*+"
+    rb"(?:\A|[\n;&|(){`!]|\b(?:then|do|else|elif|if|while|until|time|command|builtin|coproc)(?:[ \t]++-\S*+)*[ \t])"
+    rb"(?:[ \t]++|\\\n|\w++\+?=" + _WORD + rb"|[\w{}]*+[<>]++[&|]?[ \t]*+" + _WORD + rb")*"
 )
 _RUNS_OTHERS: Final = re.compile(
     _COMMAND + rb"(?:[\\'\"]?(?:eval|source|\.)['\"]?(?=[\s;&|)`<>]|\Z))|\bPROMPT_COMMAND\b"

@@ -86,7 +86,8 @@ def changed(state: State, choose: random.Random) -> tuple[str, State]:
         (f"set +o {option}", {"options": on - {option}}),
         (f"trap ': {number}' {trap}", {trap: f": {number}"}),
         (f"trap - {trap}", {trap: ""}),
-        (f"umask 0{number % 8}{number % 7}2", {"umask": f"0{number % 8}{number % 7}2"}),
+        # The owner may read: an ordinary user could not use what it has written.
+        (f"umask 00{number % 8}{number % 7}", {"umask": f"00{number % 8}{number % 7}"}),
         (f"set -- {word} {number}", {"arguments": (text, number)}),
         ("readonly R=fixed 2>&-", {"fixed": "fixed"}),
     ]
