@@ -250,7 +250,7 @@ def _is_bash(pid: int, daemon: int) -> bool:
 
 
 def fault_of(key: str, answer: dict[str, Any], lines: Counter[str]) -> str:
-    """What is wrong with the answer, seen how often the command ran; or ""."""
+    """The fault of the answer, given how often the command ran; "" if there is none."""
     if lines[key] > 1:
         return f"{key} ran {lines[key]} times"
     if "fault" in answer:

@@ -480,16 +480,13 @@ def forget_recorded(place: str, agent: str | None) -> int:
     try:
         if store.fault:
             raise OSError(f"state {path}: {store.fault}")
-        with_keys = {one for one, _, _ in store.receipts() if agent in (None, one)}
-        for one in with_keys:
+        known = {*store.agents(), *store.checkpoints(), *(one for one, _, _ in store.receipts())}
+        found = [one for one in known if agent in (None, one)]
+        for one in found:
             store.forget_receipts(one)
-        for one in store.checkpoints():
-            if agent in (None, one):
-                store.forget_checkpoint(one)
-        records = [one for one in store.agents() if agent in (None, one)]
-        for one in records:
+            store.forget_checkpoint(one)
             store.forget(one)
-        return len(with_keys.union(records))
+        return len(found)
     finally:
         store.close()
 

@@ -6,7 +6,7 @@ All texts are masked. Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -18,6 +18,7 @@ Outcome = Literal["success", "failure", "skipped", "cancelled"]
 # Characters of a step's output that a report has, half from its beginning and half from its end.
 OUTPUT: Final = 1 << 16
 _NOT_IN_XML: Final = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_BACKTICKS: Final = re.compile("`+")
 _MARKS: Final = {"success": "ok", "failure": "FAILED", "skipped": "skipped", "cancelled": "cancelled"}
 
 
@@ -87,7 +88,7 @@ class Report(_Value):
         lines = [f"# {_cell(self.name)}: {self.outcome}", "", "| step | | result | time |", "|---|---|---|---|"]
         lines += ["| " + " | ".join(map(_cell, row)) + " |" for row in self.rows()]
         for one in self.failed:
-            fence = "`" * max(3, *(len(run) + 1 for run in _backticks(one.output)), 3)
+            fence = "`" * (1 + max(2, *map(len, _BACKTICKS.findall(one.output)), 0))
             lines += [
                 "",
                 f"## {one.step}. {_cell(one.title)}",
@@ -159,23 +160,9 @@ def _cell(text: str) -> str:
     return " ".join(clean(text).replace("|", "\\|").replace("<", "&lt;").split())
 
 
-def _backticks(text: str) -> Iterator[str]:
-    run = ""
-    for one in text:
-        if one == "`":
-            run += one
-        elif run:
-            yield run
-            run = ""
-    yield run
-
-
 def _xml(text: str) -> str:
     """The text without characters that XML cannot have."""
-    return "".join(
-        one if one in "\t\n" or "\x20" <= one <= "\ud7ff" or "\ue000" <= one <= "\ufffd" or one > "\uffff" else "\ufffd"
-        for one in clean(text)
-    )
+    return _NOT_IN_XML.sub("\ufffd", clean(text))
 
 
 class Event(_Value):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from fnmatch import translate
-from functools import cache
 from typing import Final
 
 from ..patterns import compiled
@@ -53,7 +52,6 @@ def _lines(text: str) -> Sequence[str]:
     return text.rstrip("\n").split("\n") if text.strip("\n") else []
 
 
-@cache
 def _pattern(line: str) -> re.Pattern[str] | None:
     for end in _REGEX:
         if line.endswith(end):

@@ -6,7 +6,7 @@ import os
 from collections.abc import Coroutine, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final, Self, overload
+from typing import Any, Final, Self, TypedDict, Unpack, overload
 
 from ..daemon.client.remote import Remote
 from ..errors import InvalidRequest
@@ -20,6 +20,22 @@ from .report import Report
 from .runner import Asked, Durability, OnEvent, Runner
 
 _MARKDOWN: Final = (".md", ".markdown")
+
+
+class How(TypedDict, total=False):
+    """The options of ``Workflow.run``, by name."""
+
+    inputs: Mapping[str, str] | None
+    secrets: Mapping[str, str] | None
+    on_event: OnEvent | None
+    only: Sequence[str]
+    begin: str | None
+    until: str | None
+    durable: bool
+    resume: bool
+    rerun: str | None
+    skip: str | None
+    force: bool
 
 
 class Workflow(Definition):
@@ -52,39 +68,9 @@ class Workflow(Definition):
         return markdown.loads(text, path, cls) if path.endswith(_MARKDOWN) else loads(text, path, cls)
 
     @overload
-    def run(
-        self,
-        session: ThreadSession[Any],
-        *,
-        inputs: Mapping[str, str] | None = None,
-        secrets: Mapping[str, str] | None = None,
-        on_event: OnEvent | None = None,
-        only: Sequence[str] = (),
-        begin: str | None = None,
-        until: str | None = None,
-        durable: bool = False,
-        resume: bool = False,
-        rerun: str | None = None,
-        skip: str | None = None,
-        force: bool = False,
-    ) -> Report: ...
+    def run(self, session: ThreadSession[Any], **how: Unpack[How]) -> Report: ...
     @overload
-    def run(
-        self,
-        session: LoopSession[Any],
-        *,
-        inputs: Mapping[str, str] | None = None,
-        secrets: Mapping[str, str] | None = None,
-        on_event: OnEvent | None = None,
-        only: Sequence[str] = (),
-        begin: str | None = None,
-        until: str | None = None,
-        durable: bool = False,
-        resume: bool = False,
-        rerun: str | None = None,
-        skip: str | None = None,
-        force: bool = False,
-    ) -> Coroutine[Any, Any, Report]: ...
+    def run(self, session: LoopSession[Any], **how: Unpack[How]) -> Coroutine[Any, Any, Report]: ...
     def run(
         self,
         session: Any,

@@ -424,7 +424,7 @@ def test_state_of_a_shell_comes_back_after_the_end_of_its_daemon(tmp_path: Path,
             assert "f" in result.stdout.split()[4]
             assert "[]" in result.stdout
             assert result.stdout.endswith("alias ll='ls -l'\n")
-            assert "ended with its daemon, and its background jobs with it; it starts in /usr" in result.reason
+            assert "ended with its daemon, and so did any background jobs; it starts in /usr" in result.reason
             assert result.recovered.startswith("a fresh bash continues with the state as it was")
             assert "; not kept, as it may be secret: variable API_TOKEN" in result.recovered
             assert session.run("exit 3").recovered.endswith("from after the last command")
@@ -620,7 +620,7 @@ def test_connect_without_create_says_that_the_state_can_come_back(tmp_path: Path
         with pytest.raises(StateLost) as told:
             connect("a", daemon.socket, False, create=False)
         assert str(told.value) == (
-            "this is a new session: the last one ended with its daemon, and its background jobs with it; recover=True"
+            "this is a new session: the last one ended with its daemon, and so did any background jobs; recover=True"
             " brings its variables and functions back"
         )
         with connect("a", daemon.socket, False, recover=True) as session:

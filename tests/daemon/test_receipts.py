@@ -34,6 +34,7 @@ from shellsession import (
     StateLost,
     connect,
 )
+from shellsession.daemon.client import checkpoint
 from shellsession.daemon.client.remote import UNLESS_LOST
 from shellsession.store import Store, path_for
 
@@ -255,6 +256,17 @@ def test_forget_and_kill_drop_keys(tmp_path: Path, verb: str, running_too: bool)
     assert ended.returncode == 0 or verb == "kill"
     with running(place) as daemon, session(daemon) as sh:
         assert not sh.run("true", idempotency_key="k").replayed
+
+
+@pytest.mark.parametrize("running_too", [True, False], ids=["with a daemon", "without one"])
+def test_forget_all_drops_what_is_only_a_checkpoint(tmp_path: Path, running_too: bool) -> None:
+    place = tmp_path / "daemon"
+    with running(place) as daemon:
+        checkpoint.put(session(daemon), b"kept", with_state=False)
+    with running(place) if running_too else nullcontext():
+        assert cli(daemon.socket, "forget", "--all").stderr == b"shellsession: agents forgotten: 1\n"
+    with running(place) as daemon, session(daemon) as sh:
+        assert checkpoint.read(checkpoint.get(sh)) == (b"", None)
 
 
 def test_receipt_has_no_secret_and_a_part_of_long_output(ours: Daemon, state: Path) -> None:

@@ -76,7 +76,7 @@ _ENDED_MAX: Final = 10_000
 # In the reason of the first result of an agent whose last session ended with an earlier daemon.
 _ENDED_WITH_DAEMON: Final = "this is a new session: the last one ended with its daemon"
 _STATE_IS_OLDER: Final = ", and the state that was kept is older than its last command"
-_JOBS_ENDED: Final = ", and its background jobs with it"
+_JOBS_ENDED: Final = ", and so did any background jobs"
 _NOT_BROUGHT_BACK: Final = ", and the state that was kept could not be brought back"
 # Seconds between two looks at what a command with a receipt has printed.
 _PROGRESS: Final = 1.0
@@ -190,8 +190,8 @@ class Sessions:
         """Share a new session of the agent. ``rules``: of the agent, for its record."""
         audience = self._audiences.pop(agent, None) or Audience(agent)
         self._opened += 1
-        shared = SharedSession(agent, self._opened, session, secrets, self._journal, self._store, audience)
-        shared.receipts, shared.syncs = self._receipts, self._syncs
+        receipts = self._receipts, self._syncs
+        shared = SharedSession(agent, self._opened, session, secrets, self._journal, self._store, receipts, audience)
         shared.rules = rules
         self._shared[agent] = shared
         return shared
@@ -257,7 +257,7 @@ class Sessions:
     def forget_ended(self, agent: str | None) -> int:
         """Forget one agent, or every agent, that has no session. Returns how many. Raises InvalidRequest."""
         if agent is None:
-            known = {*self._store.agents(), *self._receipts.agents}
+            known = {*self._store.agents(), *self._receipts.agents, *self._store.checkpoints()}
             return sum(self.find(one) is None and self.forget(one) for one in known)
         if self.find(agent) is not None:
             raise InvalidRequest(
@@ -361,6 +361,7 @@ class SharedSession:
         secrets: Secrets,
         journal: Journal,
         store: Store,
+        receipts: tuple[Receipts, Syncs],
         audience: Audience,
     ) -> None:
         self.agent, self.number, self.session, self.audience = agent, number, session, audience
@@ -393,8 +394,7 @@ class SharedSession:
         # The last request with a receipt, how many commands bash had got before, and its key.
         self._with_receipt = "", 0, ""
         self._read_by_key = ""  # the last request whose result a client has read by its key
-        self.receipts: Receipts
-        self.syncs: Syncs
+        self.receipts, self._syncs = receipts
         session._on_change(self._check_end)
 
     # -- queued requests
@@ -572,7 +572,7 @@ class SharedSession:
         self.receipts.send(self.agent, key, digest, request, self.session.pid or 0, time.time())
         self._with_receipt, self.printed = (request, self.engine.begun, key), None
         try:
-            await self.syncs.synced()
+            await self._syncs.synced()
         except OSError as error:
             raise ReceiptUnavailable(unavailable(error)) from error
         asyncio.get_running_loop().call_later(_PROGRESS, self._note_progress, request, b"")
