@@ -18,6 +18,7 @@ _PURE: Final = (
         "errors",
         "text",
         "patterns",
+        "feed",
         "redact",
         "models",
         "sandbox",
