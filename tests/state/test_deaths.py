@@ -23,7 +23,7 @@ from shellsession.daemon.client import admin
 
 pytestmark = pytest.mark.usefixtures("each_bash")
 
-ROUNDS: Final = 1000 if SOAK else 50
+ROUNDS: Final = 1000 if SOAK else 25
 SEEDS: Final = range(10 if SOAK else 4)
 DAEMONS: Final = 100 if SOAK else 2
 
