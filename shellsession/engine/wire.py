@@ -145,19 +145,34 @@ def _prefix(spelling: int) -> bytes:
     return b"\\" if spelling % TRIED else b"\\builtin "
 
 
-def mark_line(nonce: bytes, status: bytes = _STATUSES, nounset: bool = True) -> bytes:
+def mark_line(nonce: bytes, status: bytes = _STATUSES, nounset: bool = True, then: bytes = b"") -> bytes:
     """Return the line to which bash answers with the mark. ``nounset``: `set -u` may be on, and its variables unset.
+
+    ``then``: what bash runs after that.
 
     An empty line comes first: after some syntax errors (an open quote) bash does not recognise a reserved word at the
     start of the next line.
     """
     words = b"%b ${LINENO-} $- ${DIRSTACK-}" % status if nounset else _SET_WORDS
-    return b'\n! ((1)) <"%b%b %b/%b"\n' % (NOWHERE, nonce, words, nonce)
+    return b'\n! ((1)) <"%b%b %b/%b"%b\n' % (NOWHERE, nonce, words, nonce, b"; " + then if then else b"")
 
 
 def version_line(nonce: bytes) -> bytes:
     """Return a ``mark_line`` whose status is bash's version times 100 (5.2 is 502)."""
     return mark_line(nonce, b"$((BASH_VERSINFO[0]*100+BASH_VERSINFO[1])) 0")
+
+
+class Errexit(NamedTuple):
+    """How `set -e` is made to end a text and not bash (see ``scope.guard_errexit``).
+
+    ``sources``: bash sources the text. ``setup``: what it runs before. ``undo``: what it runs after the mark, which
+    takes ``flags`` out of ``$-``.
+    """
+
+    sources: bool = False
+    setup: bytes = b""
+    undo: bytes = b""
+    flags: bytes = b""
 
 
 class Frame(NamedTuple):
@@ -174,7 +189,7 @@ class Frame(NamedTuple):
     forgets a name that it has seen (1.3 KB for each).
     ``version``: bash's version times 100 (5.2 is 502).
     ``guarded``: first check that the name which runs the text is still the builtin (see ``Known.guard``).
-    ``nounset``: `set -u` may be on. ``is_file``: the argument is the path of a file to source.
+    ``nounset``: `set -u` may be on. ``errexit``: with ``sources``, the argument is the path of a file.
     """
 
     nonce: bytes
@@ -188,7 +203,7 @@ class Frame(NamedTuple):
     version: int = LONG_READS
     guarded: bool = True
     nounset: bool = True
-    is_file: bool = False
+    errexit: Errexit = Errexit()
 
     def lines(self, argument: bytes, status: int = 0) -> bytes:
         """Return the two lines that run the text of ``argument``, with ``status`` in ``$?``, and report its end.
@@ -202,16 +217,21 @@ class Frame(NamedTuple):
         """
         dialect = _NEW if self.version >= LONG_READS else _OLD
         prologue, run = self._run(argument)
-        prologue += _set_status(self.setter, status, _prefix(self.spelling)) if status else b""
+        prologue += self.errexit.setup
+        if status:
+            prologue += _set_status(self.setter, status, _prefix(self.spelling))
+        elif self.errexit.setup:
+            prologue += b"((1)); "
         run += dialect.suffix
         if dialect is _NEW and not (self.guarded or self.spelling):
-            return b"%b%b\n%b" % (prologue or b"((1)); ", run, mark_line(self.nonce, _STATUSES, self.nounset))
+            mark = mark_line(self.nonce, _STATUSES, self.nounset, self.errexit.undo)
+            return b"%b%b\n%b" % (prologue or b"((1)); ", run, mark)
         # A command that has read this word could print it. It cannot fake the two statuses that are left here. After a
         # text, `!` never leaves 0 and 0, and ``_OLD.suffix`` never leaves 1 and 1 unless an error threw bash out of the
         # text (see ``MarkFinder``).
         skipped = b'! ((1)) <"%b%b$((0))/"; %b' % (NOWHERE, self.nonce[SECRET:], dialect.skipped)
         # Not `else`: if that is an alias for nothing, the text runs, and the report says that the guard skipped it.
-        mark = mark_line(self.nonce, dialect.status_prefix + _STATUSES)
+        mark = mark_line(self.nonce, dialect.status_prefix + _STATUSES, then=self.errexit.undo)
         words = GUARDS[self.spelling], prologue, run, skipped, mark
         lines = b" %b; then %b%b; elif ((1)); then %b; fi\n%b" % words
         return b"if" + b" " * ((-len(lines) - 2) % dialect.alignment) + lines
@@ -220,7 +240,7 @@ class Frame(NamedTuple):
         """Return what reserves the descriptors before the text, and what runs the text with its redirections."""
         # Not `builtin exec`: its redirections end with the command.
         reserving = b"".join(b"\\exec %d</dev/null; " % number for number in self.reserved)
-        words = b"\\builtin ." if self.is_file else eval_words(self.spelling)
+        words = b"\\builtin ." if self.errexit.sources else eval_words(self.spelling)
         run = b"%b -- %b" % (words, argument)  # the text may begin with a dash
         if self.grouped:
             words = b"! ( %b ) %b %b" if self.isolated else b"{ ! %b; } %b %b"

@@ -20,6 +20,7 @@ from system import PATIENCE, SOAK, wait_until
 from writing import some_texts, texts
 
 from shellsession import TTY, Session
+from shellsession.engine.io.control_socket import ControlSocket
 
 pytestmark = pytest.mark.usefixtures("company")
 
@@ -185,6 +186,70 @@ def test_an_err_trap_that_a_text_sets_unseen_under_set_e_stays(sh: Session, text
     sh.run(". ./functions; set -e", cwd=tmp_path)
     sh.run(text, cwd=tmp_path)
     assert sh.run("set +e; trap -p").stdout == "trap -- 'echo mine' ERR\n"
+
+
+def traps_of_the_user(sh: Session) -> str:
+    return sh.run("trap -p ERR; case $- in *[eE]*) echo on;; esac").stdout
+
+
+@pytest.mark.parametrize("text", ["source lib", "trap 'echo mine' err", "setup", "command trap 'echo mine' 'E'RR"])
+def test_an_err_trap_that_a_text_sets_unseen_with_errexit_stays(sh: Session, text: str, tmp_path: Path) -> None:
+    (tmp_path / "lib").write_text("trap 'echo mine' ERR")
+    (tmp_path / "functions").write_text("setup() { trap 'echo mine' ERR; }")
+    sh.run(". ./functions; set -- E", cwd=tmp_path)
+    sh.run(text, cwd=tmp_path, errexit=True)
+    assert traps_of_the_user(sh) == "trap -- 'echo mine' ERR\n"
+    assert sh.run("true", errexit=True).ok  # nor does it get lost beside one that is set already
+    assert traps_of_the_user(sh) == "trap -- 'echo mine' ERR\n"
+
+
+def test_an_err_trap_of_an_inherited_function_stays_beside_errexit(new_session: Callable[..., Session]) -> None:
+    sh = new_session(env={**ENVIRONMENT, "BASH_FUNC_setup%%": "() {  trap 'echo mine' ERR\n}"}, tty=False)
+    sh.run("setup")
+    sh.run("true", errexit=True)
+    assert traps_of_the_user(sh) == "trap -- 'echo mine' ERR\n"
+
+
+def test_an_err_trap_of_a_function_stays_beside_errexit_in_a_restored_shell(
+    new_session: Callable[..., Session], tmp_path: Path
+) -> None:
+    (tmp_path / "functions").write_text("setup() { trap 'echo mine' ERR; }")
+    old = new_session(tty=False)
+    old.run(". ./functions", cwd=tmp_path)
+    sh = new_session(snapshot=old.snapshot(), tty=False)
+    sh.run("setup")
+    sh.run("true", errexit=True)
+    assert traps_of_the_user(sh) == "trap -- 'echo mine' ERR\n"
+
+
+@pytest.mark.parametrize("text", ["sleep 100", "kill -INT $$; sleep 100", "kill -INT $BASHPID", "exit 1 2", "a; ("])
+def test_nothing_of_errexit_is_left_behind_a_text_that_is_cut_off(sh: Session, text: str) -> None:
+    for _ in range(2):
+        sh.run(text, errexit=True, timeout=0.3)
+        assert traps_of_the_user(sh) == ""
+        assert sh.run("false; echo on").stdout == "on\n"
+
+
+@pytest.mark.parametrize("status", [0, 1, 7])
+def test_a_text_with_errexit_sees_the_status_of_the_one_before(sh: Session, status: int) -> None:
+    sh.run(f"(exit {status})")
+    assert sh.run("echo $? ${PIPESTATUS[@]}", errexit=True).stdout.startswith(f"{status} ")
+
+
+@pytest.mark.skipif(VERSION < (5, 1), reason="an older bash reads its input in short pieces")
+def test_errexit_in_a_shell_without_traps_asks_bash_nothing(sh: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent, send = list[bytes](), ControlSocket.send
+
+    def note(control: ControlSocket, lines: bytes) -> None:
+        sent.append(lines)
+        send(control, lines)
+
+    monkeypatch.setattr(ControlSocket, "send", note)
+    sh.run("true")
+    sent.clear()
+    assert sh.run("false; echo never", errexit=True).exit_code == 1
+    assert len(sent) == 1
+    assert traps_of_the_user(sh) == ""
 
 
 def test_a_syntax_error_under_set_e_ends_the_shell_and_the_reason_says_so(sh: Session) -> None:

@@ -19,7 +19,7 @@ from ...text import sentences
 from ..bash.outputs import Outputs
 from ..io.output import NO_SPILLS, Capture, Spills
 from ..io.streams import Stream
-from ..wire import MarkFinder
+from ..wire import Errexit, Mark, MarkFinder
 from .delivery import Delivery
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ class _Made(Generic[T]):
 class Typed(NamedTuple):
     """How a command was typed: its lines, the nonce of its mark, and the streams of its output.
 
-    ``grouped``: see ``Frame``. ``in_one``: bash reads all the lines at once, or none of them. ``sources``: bash sources
-    the text.
+    ``grouped``: see ``Frame``. ``in_one``: bash reads all the lines at once, or none of them. ``errexit``: see
+    ``Errexit``.
     """
 
     lines: bytes = b""
@@ -69,7 +69,7 @@ class Typed(NamedTuple):
     streams: tuple[tuple[StreamName, Stream], ...] = ()
     grouped: bool = False
     in_one: bool = True
-    sources: bool = False
+    errexit: Errexit = Errexit()
 
 
 class Call:
@@ -205,6 +205,12 @@ class Call:
         """Add what was printed on bash's own stdout."""
         self.last_output = now
         self.own_output.feed(data)
+
+    @property
+    def own_mark(self) -> Mark | None:
+        """The mark, if nothing has kept bash from running the line that asks for it to its end."""
+        mark = self.finder.mark
+        return None if mark is None or mark.thrown or self.ending is not None or self.mark_requests else mark
 
     @property
     def printed(self) -> int:

@@ -68,7 +68,7 @@ def finish(core: Core, shell: Shell, call: Call) -> Steps[Result]:
         core.learn(prompt_speaks=echoes or noise)
     reason = call.reason
     if core.known.scope:
-        left = yield from scope.leave(core, shell)
+        left = yield from scope.leave(core, shell, call)
         if left.fault:
             reason = sentences(reason, f"cwd=, env= or `set -e` could not be undone: {left.fault}")
         if left.mark is None:
@@ -87,7 +87,7 @@ def finish(core: Core, shell: Shell, call: Call) -> Steps[Result]:
     if unusable := _why_unusable(shell, call, flags):
         return (yield from retire(core, call, mark, unusable))
     if mark.status and not reason:
-        sourced = call.typed.sources and core.known.errexit
+        sourced = call.typed.errexit.sources and core.known.errexit
         reason = memory_kill(core, shell, mark.status) or (ERREXIT if sourced else "")
     outcome: Outcome = call.ending or "exited"
     if call.ending is None and call.overflowed:  # it ended before we could end it

@@ -48,6 +48,7 @@ from ..io.streams import FULL_PAUSE
 from ..io.threads import Steps, T, Wait, shielded
 from ..kernel import proc
 from ..kernel.signals import signals_deferred
+from ..wire import Errexit
 from . import collect, ending, scope, shell_end, state, submit
 from .call import LOOK_TERMINAL, Call, Typed
 from .collect import DEAD, IDLE, INPUT, INTERRUPT, MARK, OUTPUT, OVERFLOW, TIMED_OUT
@@ -197,6 +198,7 @@ class Engine(Core):
                 shell = self.own(spawn(self.options, env), env)
             shell.resize(self.size)
             self.forget_bash()
+            self.learn(unseen=any(name.startswith("BASH_FUNC_") for name in env))
             yield from handshake(shell, self.options.tty, self.refuse_closed)
             for text in self.options.startup:
                 yield from self._run_startup(text)
@@ -229,7 +231,7 @@ class Engine(Core):
         """Run a startup command. Raises StartupFailed."""
         request = Request(text, tty=False, timeout=self.options.timeout, limits=_BRIEF)
         self.know(self.known.before(request))
-        call = submit.start(self, self.live(), request, ours=True)
+        call = submit.start(self, self.live(), request, Errexit(), ours=True)
         came = yield from end_on_error(self, attend(self, call, call.until))
         if call.ending is None:  # a thread that waits gets this result only if it has ended the startup command itself
             self.leave()
@@ -370,8 +372,8 @@ class Engine(Core):
                 refused = yield from self._enter(request)
                 if refused is not None:
                     return refused
-            sources = yield from scope.guard_errexit(self, shell, request)
-            return submit.start(self, shell, request, sources, ours)
+            errexit = yield from scope.guard_errexit(self, shell, request)
+            return submit.start(self, shell, request, errexit, ours)
         call = self._refused(request, GONE if lost is None else f"{GONE}; {unread_ending(lost)}")
         if lost is None:
             yield from shell_end.shell_died(self, call)

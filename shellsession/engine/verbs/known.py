@@ -32,6 +32,7 @@ class Known(NamedTuple):
     * ``traced``: ``set -x``, ``-v`` or a DEBUG trap would print our words in a group, so the next command gets none.
       Asked only where it could get one.
     * ``trapping``: a command has named traps, and later ones may run them. ``debugging``: it may have set a DEBUG trap.
+      ``unseen``: a command has run what it does not show, so there may be functions that nobody has seen.
     * ``named``: descriptors that an ``exec`` has named; a function may use them later.
     * ``scope``: the line that restores what was before the command (see the module ``scope``); b"" between two.
     * ``at_exit``: the words that take our EXIT trap off (see the module ``recovery``); b"" if it is not set.
@@ -47,6 +48,7 @@ class Known(NamedTuple):
     traced: bool = False
     trapping: bool = False
     debugging: bool = False
+    unseen: bool = False
     named: frozenset[int] = frozenset()
     scope: bytes = b""
     at_exit: bytes = b""
@@ -86,6 +88,10 @@ class Known(NamedTuple):
         """Return whether a trap may print after everything else: an EXIT trap, or one for a pending signal."""
         return self.trapping or request.isolated
 
+    def has_no_traps(self, text: bytes = b"") -> bool:
+        """Return whether no trap is set, nor by that text: no command has named traps, or run what it does not show."""
+        return not (self.trapping or self.unseen or runs_unseen(text))
+
     def before(self, request: Request) -> Known:
         """Return what is known once this command is to run: it may set traps. Those of a subshell end with it."""
         if request.isolated or not (self.trapping or b"trap" in request.command):
@@ -95,10 +101,11 @@ class Known(NamedTuple):
 
     def after(self, text: bytes, mark: Mark) -> Known:
         """Return what is known after that text, from bash's mark."""
-        guard = ONCE if runs_unseen(text) else NEVER
+        unseen = runs_unseen(text)
+        guard = ONCE if unseen else NEVER
         if self.guard == ALWAYS or names_builtins(text):
             guard = ALWAYS
         # A text with nothing to run leaves `$?` unchanged, as Enter does at a prompt. If bash failed all the same, a
         # comment was no comment (`shopt -u interactive_comments`).
         status = mark.status if mark.status or not is_blank(text) else self.status
-        return self._replace(status=status, flags=mark.flags, guard=guard)
+        return self._replace(status=status, flags=mark.flags, guard=guard, unseen=self.unseen or unseen)

@@ -21,7 +21,9 @@ from ..bash.shell import Shell
 from ..io.threads import Steps
 from ..wire import (
     ERREXIT_TRAP,
+    LONG_READS,
     READ_MAX,
+    Errexit,
     Mark,
     from_file,
     names_err_trap,
@@ -29,6 +31,7 @@ from ..wire import (
     sets_errexit,
     sets_errtrace,
 )
+from .call import Call
 from .collect import ask, asked
 from .core import Core
 
@@ -82,25 +85,27 @@ def enter(core: Core, shell: Shell, request: Request) -> Steps[Left]:
     return left._replace(fault="")
 
 
-def guard_errexit(core: Core, shell: Shell, request: Request) -> Steps[bool]:
-    """If ``set -e`` may be on in the text, make it end the text and not bash. Returns whether the text must be sourced.
+def guard_errexit(core: Core, shell: Shell, request: Request) -> Steps[Errexit]:
+    """If ``set -e`` may be on in the text, return how to make it end the text and not bash.
 
     If the request has ``errexit``, first switch it on. Our ERR trap ends the text (see ``ERREXIT_TRAP``): bash runs it
     before it would end. Where the user has one, or a trap would see ours, `set -e` ends bash.
     """
     known, text = core.known, request.command
-    setup = undo = b""
+    setup = undo = flags = b""
     if request.errexit and not known.errexit:
-        setup, undo = b"! \\builtin set -e; ", b"! \\builtin set +e; "
+        setup, undo, flags = b"! \\builtin set -e; ", b"! \\builtin set +e; ", b"e"
     if sources := (setup or known.errexit or sets_errexit(text)) and (yield from _can_trap(core, shell, request)):
-        setup += b"! \\builtin trap -- %b ERR; ! \\builtin set -E" % quote(ERREXIT_TRAP)
+        setup += b"! \\builtin trap -- %b ERR; ! \\builtin set -E; " % quote(ERREXIT_TRAP)
         if b"E" not in known.flags and not sets_errtrace(text):
-            undo = b"! \\builtin set +E; " + undo
+            undo, flags = b"! \\builtin set +E; " + undo, flags + b"E"
         undo = _UNTRAP + undo
-    if setup:
-        core.learn(scope=undo + known.scope)
-        yield from ask(shell, setup)
-    return bool(sources)
+    if not setup:
+        return Errexit()
+    core.learn(scope=undo + known.scope)
+    # An older bash must get the mark line in one read. And a trap that the text may set unseen must stay.
+    is_sure = shell.version >= LONG_READS and known.has_no_traps(text)
+    return Errexit(bool(sources), setup, undo if is_sure else b"", flags)
 
 
 def _can_trap(core: Core, shell: Shell, request: Request) -> Steps[bool]:
@@ -110,14 +115,23 @@ def _can_trap(core: Core, shell: Shell, request: Request) -> Steps[bool]:
         return False
     if known.functions_trap or known.debugging or names_err_trap(request.command):
         return False
+    if known.has_no_traps():
+        return True
     said = yield from ask(shell, _SHOW_TRAP)
     return said is not None and b"trap -- " not in said
 
 
-def leave(core: Core, shell: Shell) -> Steps[Left]:
-    """Restore what was before. ``fault``: what could not be restored, in bash's words."""
-    undo = core.known.scope
-    if undo.startswith(_UNTRAP) and ERREXIT_TRAP not in ((yield from ask(shell, _SHOW_TRAP)) or b""):
+def leave(core: Core, shell: Shell, call: Call | None = None) -> Steps[Left]:
+    """Restore what was before. ``fault``: what could not be restored, in bash's words.
+
+    ``call``: the command, which bash has perhaps undone itself, directly after its mark.
+    """
+    known, undo = core.known, core.known.scope
+    if call is not None and call.typed.errexit.undo == undo and (mark := call.own_mark) is not None:
+        core.learn(scope=b"")
+        return Left("", mark._replace(flags=mark.flags.translate(None, call.typed.errexit.flags)))
+    asks = undo.startswith(_UNTRAP) and not known.has_no_traps()
+    if asks and ERREXIT_TRAP not in ((yield from ask(shell, _SHOW_TRAP)) or b""):
         undo = undo.removeprefix(_UNTRAP)  # the text has set another trap, in a way that it does not show
     left = yield from _do(shell, undo)
     core.learn(scope=b"")

@@ -153,7 +153,7 @@ def _how_it_ended(core: Core, call: Call, status: int | None, mark: Mark | None)
         name = signal_name(-status)  # a real-time signal has none
         return f"the session's bash was killed by signal {-status}" + (f" ({name})" if name else "")
     hint = ""
-    if call.typed.sources:  # where a command fails, only the text ends (see ``scope.guard_errexit``)
+    if call.typed.errexit.sources:  # where a command fails, only the text ends (see ``scope.guard_errexit``)
         if status in _ERRORS and b"exit" not in text:
             hint = "; with `set -e`, a syntax error, an unset variable, or another error in bash itself does that"
     elif status and (core.known.errexit or call.request.errexit or sets_errexit(text)):

@@ -69,7 +69,7 @@ _NAMED: Final = range(10, 20)
 _UNREADABLE: Final = re.compile(
     r"sjis|shift_?jis|gbk|gb18030|big5|uhc|johab|cp9(?:32|36|49|50)|\Azh_(?:TW|HK)(?!\.)", re.IGNORECASE
 )
-_FACTS: Final = ("prompt_speaks", "trapping", "debugging", "guard")
+_FACTS: Final = ("prompt_speaks", "trapping", "debugging", "unseen", "guard")
 
 
 def check_snapshot(snapshot: object, options: Options) -> None:
@@ -217,6 +217,7 @@ def _learn(core: Core, snapshot: Snapshot, mark: Mark) -> None:
         prompt_speaks=bool(facts.get("prompt_speaks")) or has_debug,
         trapping=bool(facts.get("trapping") or snapshot.traps),
         debugging=bool(facts.get("debugging")) or has_debug,
+        unseen=bool(facts.get("unseen", True)),
         named=frozenset(one for one in facts.get("named", ()) if isinstance(one, int) and one in _NAMED),
     )
 

@@ -21,6 +21,7 @@ from ..wire import (
     READ_MAX,
     SOURCE,
     SPELLING_COUNT,
+    Errexit,
     Frame,
     Mark,
     from_file,
@@ -56,11 +57,8 @@ _STARVED: Final = (
 )
 
 
-def start(core: Core, shell: Shell, request: Request, sources: bool = False, ours: bool = False) -> Call:
-    """Type the command to bash, and return its call.
-
-    ``sources``: bash is to source its text. ``ours``: see ``Core.begin``.
-    """
+def start(core: Core, shell: Shell, request: Request, errexit: Errexit, ours: bool = False) -> Call:
+    """Type the command to bash, and return its call. ``ours``: see ``Core.begin``."""
     terminal = request.stdin is TTY
     older: Mapping[int, int] = {}
     if core.known.had_children and shell.family.has_children():
@@ -73,7 +71,7 @@ def start(core: Core, shell: Shell, request: Request, sources: bool = False, our
         shell.control.send(_TO_FOREGROUND)
     try:
         modes = shell.keyboard.cook(request.echo) if terminal else shell.terminal.modes
-        typed = _prepare(core, shell, request, sources)
+        typed = _prepare(core, shell, request, errexit)
         call = Call(request, typed, older, modes, spills_of(request.limits), shell.prompt)
         core.begin(call, ours)
         _send(shell, typed)
@@ -102,7 +100,7 @@ def _send(shell: Shell, typed: Typed) -> None:
     shell.control.send(typed.lines)
 
 
-def _prepare(core: Core, shell: Shell, request: Request, sources: bool) -> Typed:
+def _prepare(core: Core, shell: Shell, request: Request, errexit: Errexit) -> Typed:
     """Make the files and streams that bash opens for the command, and return how to type it."""
     terminal, nonce = request.stdin is TTY, fresh_nonce()
     for stream in shell.streams.misplaced():
@@ -113,8 +111,8 @@ def _prepare(core: Core, shell: Shell, request: Request, sources: bool) -> Typed
     err = None if request.merge_stderr else shell.streams.get("err")
     if out.is_terminal and not terminal:
         out.restore_modes()
-    made = frame(core, shell, request, nonce, out, err)._replace(is_file=sources)
-    for argument, status in _arguments(core, shell, request, sources):
+    made = frame(core, shell, request, nonce, out, err)._replace(errexit=errexit)
+    for argument, status in _arguments(core, shell, request, errexit.sources):
         lines = made.lines(argument, status)
         if len(lines) <= READ_MAX:
             break
@@ -123,7 +121,7 @@ def _prepare(core: Core, shell: Shell, request: Request, sources: bool) -> Typed
         streams += (("stderr", err),)
     if not terminal and core.terminal_job is None:
         streams += (("stdout", shell.terminal),)  # what is written to /dev/tty
-    return Typed(lines, nonce, streams, made.grouped, len(lines) <= shell.control.read_size, sources)
+    return Typed(lines, nonce, streams, made.grouped, len(lines) <= shell.control.read_size, errexit)
 
 
 def frame(core: Core, shell: Shell, request: Request, nonce: bytes, out: Stream, err: Stream | None) -> Frame:
@@ -217,7 +215,9 @@ def must_retype(core: Core, call: Call) -> Steps[bool]:
     shell.read_own_stdout()  # the guard's `declare` named the function
     call.own_output.take()
     call.retyped += 1
-    typed = _prepare(core, shell, call.request, call.typed.sources and not core.known.spelling)
+    errexit = call.typed.errexit
+    errexit = errexit._replace(sources=errexit.sources and not core.known.spelling)
+    typed = _prepare(core, shell, call.request, errexit)
     call.typed_as(typed)
     _send(shell, typed)
     return True
