@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from ..errors import AlreadyOpen, InvalidRequest, InvalidWorkflow
+from ..errors import AlreadyOpen, InvalidRequest, InvalidWorkflow, NoSuchAgent, ShellSessionError, StateLost
 from . import arguments
 from .arguments import escaped, show, show_json, table, talk
 from .words import INTERRUPTED, REFUSED, ErrorFormat
@@ -30,15 +31,26 @@ EXAMPLES: Final = (
 )
 _DESCRIPTION: Final = """\
 Run the steps of a workflow in one shell, which a daemon keeps. The exit status is 0 if it succeeds, 1 if a step fails,
-125 if nothing could be run, 130 after Ctrl-C. If it fails, or if this process is killed, its shell lives on: --resume
-continues at the step where it stopped. `check` prints the line of each mistake; its exit status is 1 if there are any.
+125 if nothing could be run, 130 after Ctrl-C and 143 after SIGTERM. These two end the step, and the steps of `finally`
+run; the second one ends those, too. --resume continues a run that failed at the step where it stopped, also one whose
+process was killed. `check` prints the line of each mistake; its exit status is 1 if there are any.
 `list` prints the steps."""
 # Seconds that a step may run unless it, or the defaults of the file, say otherwise.
 _LIMIT: Final = 3600.0
+# Seconds for which the idle shell of a run lives on: while its process is there or was killed, and after it has failed.
+# What --resume needs is in the daemon's store.
+_IDLE: Final = 3600.0
+_FAILED_IDLE: Final = 600.0
 _SYNTAX: Final = ("bash", "-n", "-O", "extglob")
 # What is noted in place of the agent once there is nothing to resume.
 _SUCCEEDED: Final = ""
+# The exit status of a shell after SIGTERM.
+_TERMINATED: Final = 128 + signal.SIGTERM
 _UNFIT: Final = ("only", "begin", "until")
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM has come. It ends a workflow as Ctrl-C does."""
 
 
 def own_parser() -> argparse.ArgumentParser:
@@ -184,9 +196,14 @@ def _run(workflow: Workflow, args: argparse.Namespace) -> int:
     given: dict[str, Any] = {"inputs": dict(args.input), "secrets": secrets, "on_event": told, **chosen}
     if args.resume:
         given |= {"resume": True, "rerun": args.rerun, "skip": args.skip, "force": args.force}
-    with RemoteSession.for_arguments(
-        agent, args.socket, not args.no_start, options, defaults={"recover": True}
-    ) as session:
+    if args.resume:
+        _check_known(agent, args)
+    with (
+        _terminable(),
+        RemoteSession.for_arguments(
+            agent, args.socket, not args.no_start, options, idle_ttl=_IDLE, defaults={"recover": True}
+        ) as session,
+    ):
         try:
             session.connect()
         except AlreadyOpen:
@@ -196,10 +213,10 @@ def _run(workflow: Workflow, args: argparse.Namespace) -> int:
             ) from None
         try:
             workflow.run(session, durable=is_durable, **given)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
             shown.close()
-            _say_rest(shown.report, agent, args)
-            return INTERRUPTED
+            _leave(agent, args)
+            return _TERMINATED if isinstance(interrupt, _Terminated) else INTERRUPTED
         except InvalidWorkflow:
             if not args.resume:
                 session.close()
@@ -214,16 +231,53 @@ def _run(workflow: Workflow, args: argparse.Namespace) -> int:
                 if (place := _record_of(workflow.path)).read_text(encoding="utf-8") == agent:  # else a later run's
                     place.write_text(_SUCCEEDED, encoding="utf-8")
             return 0 if report.ok else 1
-    _say_rest(report, agent, args)
+    _leave(agent, args)
     return 1
 
 
-def _say_rest(report: Report | None, agent: str, args: argparse.Namespace) -> None:
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Have SIGTERM raise _Terminated in the block."""
+
+    def terminate(*_: object) -> NoReturn:
+        raise _Terminated
+
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _check_known(agent: str, args: argparse.Namespace) -> None:
+    """Raise InvalidWorkflow if the daemon knows no such agent. To connect to it would make one."""
+    from ..daemon.client.session import RemoteSession
+
+    with RemoteSession.for_arguments(agent, args.socket, not args.no_start, {}, create=False) as session:
+        try:
+            session.connect()
+        except StateLost:  # its session has ended, and the journal of the run is in the store
+            pass
+        except NoSuchAgent:
+            raise InvalidWorkflow(
+                f"there is no agent {agent!r} whose run could be resumed: run the file anew"
+            ) from None
+
+
+def _leave(agent: str, args: argparse.Namespace) -> None:
+    """Leave the shell of a run that has failed, for a while, and say how to continue."""
     import shlex
 
+    from ..daemon.client.session import RemoteSession
+
+    with (
+        suppress(ShellSessionError),
+        RemoteSession.for_arguments(agent, args.socket, False, {}, idle_ttl=_FAILED_IDLE) as session,
+    ):
+        session.connect()
     talk(
-        f"`shellsession workflow run {shlex.quote(args.files[0])} --resume` continues this run; its shell lives on as"
-        f" agent {agent}"
+        f"`shellsession workflow run {shlex.quote(args.files[0])} --resume` continues this run; its shell lives on for"
+        f" {_FAILED_IDLE / 60:.0f} minutes as agent {agent}"
     )
 
 

@@ -171,7 +171,7 @@ def test_failed_step_is_repaired_and_resumed_with_the_shell_of_that_moment(
     path.write_text(broken)
     done = cli(daemon.socket, "workflow", "run", str(path), env=state)
     assert done.returncode == 1
-    assert b"--resume` continues this run; its shell lives on as agent survivor-" in done.stderr
+    assert b"--resume` continues this run; its shell lives on for 10 minutes as agent survivor-" in done.stderr
     path.write_text(_STEPS.replace("PLACE", str(place)).replace("echo five >> ../log; ", ""))
     check_end(place, resumed(daemon, path, state))
     again = cli(daemon.socket, "workflow", "run", str(path), "--resume", env=state)

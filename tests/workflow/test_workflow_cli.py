@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Final
@@ -11,7 +12,9 @@ from typing import Final
 import pytest
 from commands import all_shown, cli, finish, line, running as command
 from daemons import Daemon
-from system import PATIENCE
+from system import PATIENCE, wait_until
+
+from shellsession import connect
 
 _FILE: Final = """\
 name: small
@@ -170,7 +173,10 @@ def test_run_that_has_succeeded_leaves_a_later_one_to_be_resumed(
     assert b"later" in cli(daemon.socket, *words, "--resume", env=env).stdout
 
 
-def test_ctrl_c_ends_the_step_and_leaves_the_run(daemon: Daemon, place: Path, env: dict[str, str]) -> None:
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signal_ends_the_step_runs_the_last_ones_and_leaves_the_run(
+    daemon: Daemon, place: Path, env: dict[str, str], number: signal.Signals, exit_code: int
+) -> None:
     (path := place / "w.yml").write_text(
         "steps:\n- run: echo begun; sleep 1000\n- run: b\nfinally:\n- run: echo last\n"
     )
@@ -178,12 +184,49 @@ def test_ctrl_c_ends_the_step_and_leaves_the_run(daemon: Daemon, place: Path, en
     with command(daemon.socket, *words, env=env) as process:
         assert [line(process) for _ in range(2)] == [b"== 1/3 echo begun; sleep 1000\n", b"begun\n"]
         assert process.stdout is not None
-        status, said = finish(process, signal.SIGINT)
-    assert status == 130
+        process.send_signal(number)
+        assert b"last\n" in [line(process) for _ in range(4)]
+        status, said = finish(process)
+    assert status == exit_code
     assert b"--resume` continues this run" in said
     assert "| 2 | b | skipped: the run was ended |" in (place / "out.md").read_text()
     path.write_text("steps:\n- run: echo repaired\n")
     assert b"repaired" in cli(daemon.socket, "workflow", "run", str(path), "--resume", env=env).stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_second_signal_ends_the_last_steps(
+    daemon: Daemon, place: Path, env: dict[str, str], number: signal.Signals
+) -> None:
+    (path := place / "w.yml").write_text(
+        "steps:\n- run: echo begun; sleep 1000\nfinally:\n- run: echo last; sleep 1000\n- run: echo never\n"
+    )
+    with command(daemon.socket, "workflow", "run", str(path), env=env) as process:
+        assert [line(process) for _ in range(2)][1] == b"begun\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stdout is not None
+        assert any(one == b"last\n" for one in process.stdout)
+        process.send_signal(number)
+        assert b"never\n" not in process.stdout.readlines()
+        assert process.wait(PATIENCE) == 130
+
+
+def test_resume_of_an_unknown_agent_makes_none(daemon: Daemon, path: str, env: dict[str, str]) -> None:
+    done = cli(daemon.socket, "workflow", "run", path, "--resume", "--agent", "small-x", env=env)
+    assert (done.returncode, done.stdout) == (125, b"")
+    assert b"there is no agent 'small-x' whose run could be resumed: run the file anew" in done.stderr
+    assert b"small-x" not in cli(daemon.socket, "ls").stdout
+
+
+def test_shell_of_a_failed_run_lives_on_for_a_while(daemon: Daemon, place: Path, env: dict[str, str]) -> None:
+    (path := place / "w.yml").write_text("steps: [{run: X=1}, {run: '[[ -e ok ]]; echo $X'}]\n")
+    done = cli(daemon.socket, "workflow", "run", str(path), env=env, cwd=str(place))
+    said = re.search(rb"its shell lives on for 10 minutes as agent (w-\w+)", done.stderr)
+    assert said is not None, done.stderr
+    with connect(said[1].decode(), daemon.socket, False, idle_ttl=0.01):
+        wait_until(lambda: said[1] not in cli(daemon.socket, "ls").stdout, "its end")
+    (place / "ok").touch()
+    assert b"\n1\n" in cli(daemon.socket, "workflow", "run", str(path), "--resume", env=env).stdout
 
 
 def test_terminal_shows_a_table_that_changes(daemon: Daemon, path: str, env: dict[str, str]) -> None:
