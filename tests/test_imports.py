@@ -18,8 +18,8 @@ trees = sources.trees
 # side do not know each other. For a type checker alone it holds as well.
 _LAW: Final = """
 errors, text < patterns, search, extras, feed < paging, redact < models < files < sandbox, signatures, policy, keys
-< state < observe, options < engine.wire, engine.kernel < engine.io < engine.bash < engine.verbs < inner < base, store
-< session, async_session < agents
+< state < observe, options < engine.wire, engine.kernel < engine.io < branch < engine.bash < engine.verbs < inner
+< base, store < session, async_session < agents
 < daemon.protocol < daemon.client, daemon.server < contracts, cluster, workflow < integrations < cli < __main__
 """
 _LEVEL: Final = {room.strip(): level for level, row in enumerate(_LAW.split("<")) for room in row.split(",")}

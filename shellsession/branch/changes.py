@@ -1,0 +1,200 @@
+"""What the layers of a branch change."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from typing import Final, NamedTuple
+
+from .trees import CAPABILITIES, Entry, Opened, Trees, attributes, listed, open_file
+
+_PIECE: Final = 1 << 20
+_SETUID: Final = 0o6000
+SPECIAL: Final = ("FIFO", "socket", "device")
+
+
+class Change(NamedTuple):
+    """One path that a branch has added, changed or removed (``kind``).
+
+    ``path``: below the base. ``what`` has changed: type, content, mode, owner, attributes (xattrs and ACLs) or links
+    (the paths that are hard links of one file). ``before``, ``after``: what lies there, with type, mode and size.
+    ``skipped``: why ``apply`` leaves this path as it is; "" if it does not. ``note``: what differs after ``apply``.
+    """
+
+    path: str
+    kind: str
+    what: tuple[str, ...] = ()
+    before: Entry | None = None
+    after: Entry | None = None
+    skipped: str = ""
+    note: str = ""
+
+
+def changes(base: str, layers: Sequence[str], *, since: int = 0, userxattr: bool = True) -> tuple[Change, ...]:
+    """Return what the layers change, sorted, a directory before what lies in it.
+
+    ``layers``: the lowest first. ``since``: this many of them already belong to what is compared with, as of a
+    checkpoint. A time alone is no change. The mode of the base directory itself is not compared. Raises OSError if the
+    base or a layer is gone; a directory inside that cannot be read is a change that is skipped.
+    """
+    with Trees(base, layers, userxattr) as trees:
+        return compare(trees, since)
+
+
+def compare(trees: Trees, since: int = 0) -> tuple[Change, ...]:
+    """Return what the layers above the first ``since`` ones change."""
+    top = range(len(trees.roots) - 1, -1, -1)
+    numbers = tuple(top)
+    cut = len(numbers) - 1 - since
+    todo = [_Directory("", numbers[:cut], numbers[cut:], False, "")]
+    found = list[Change]()
+    while todo:
+        directory = todo.pop()
+        try:
+            found += _in_directory(trees, directory, todo)
+        except OSError as error:
+            reason = directory.skipped or f"it cannot be read: {error.strerror or error}"
+            found.append(Change(directory.path, "changed", skipped=reason))
+    return tuple(sorted(_with_links(found), key=lambda change: change.path.split("/")))
+
+
+class _Directory(NamedTuple):
+    """A directory to compare: the layers that make it up above and below, the highest first.
+
+    ``hides``: what is below does not show through. ``skipped``: why nothing in it is applied.
+    """
+
+    path: str
+    above: tuple[int, ...]
+    below: tuple[int, ...]
+    hides: bool
+    skipped: str
+
+
+def _in_directory(trees: Trees, directory: _Directory, todo: list[_Directory]) -> Iterator[Change]:
+    with ExitStack() as stack:
+        above, opaque = trees.merged(directory.above, directory.path, stack)
+        below, _ = trees.merged(directory.below, directory.path, stack)
+        hides = directory.hides or opaque
+        names = {name for one in (*above, *(below if hides else ())) for name in os.listdir(one.fd)}
+        for name in names:
+            path = f"{directory.path}/{name}" if directory.path else name
+            after, numbers, closed = trees.look(above, name)
+            before, numbers_before, _ = trees.look(below, name)
+            is_upper = after is not None
+            if not is_upper and not closed and not hides:
+                after = before
+            change = _change(trees, path, before, after, (below, above)) if is_upper or before != after else None
+            if change and directory.skipped and not change.skipped:
+                change = change._replace(skipped=directory.skipped)
+            if change:
+                yield change
+            is_directory = after is not None and after.type == "directory"
+            hidden = hides or closed or not is_directory
+            if (is_directory and numbers) or (hidden and numbers_before):
+                reason = change.skipped if change and not is_directory else directory.skipped
+                todo.append(_Directory(path, numbers if is_directory else (), numbers_before, hidden, reason))
+
+
+def _change(
+    trees: Trees, path: str, before: Entry | None, after: Entry | None, where: tuple[list[Opened], list[Opened]]
+) -> Change | None:
+    """Compare the two; None if they are equal, and no hard link can be new."""
+    if after is None:
+        return Change(path, "removed", before=before) if before else None
+    if after.type in SPECIAL:
+        if before and before.type == after.type:
+            return None
+        kind = "changed" if before else "added"
+        return Change(path, kind, ("type",), before, after, f"a {after.type} is not applied")
+    name = path.rpartition("/")[2]
+    old = None
+    fds = {one.number: one.fd for one in (*where[0], *where[1])}
+    with ExitStack() as stack:
+        try:
+            new = _open(fds[after.layer], name, after, stack)
+            note = _note(before, after, new)
+            if before is None:
+                return Change(path, "added", (), before, after, note=note)
+            if before.type != after.type:
+                return Change(path, "changed", ("type",), before, after, note=note)
+            with suppress(PermissionError):  # what cannot be read may differ
+                old = _open(fds[before.layer], name, before, stack)
+            what = _differences(before, after, old, new, (fds[before.layer], fds[after.layer]), name)
+        except OSError as error:
+            reason = f"it cannot be read: {error.strerror or error}"
+            return Change(path, "changed" if before else "added", (), before, after, reason)
+    if what or (after.type == "file" and after.links > 1):
+        return Change(path, "changed", what, before, after, note=note)
+    return None
+
+
+def _open(directory: int, name: str, entry: Entry, stack: ExitStack) -> int | None:
+    if entry.type == "file":
+        fd = open_file(directory, name)
+    elif entry.type == "directory":
+        fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
+    else:
+        return None
+    stack.callback(os.close, fd)
+    return fd
+
+
+def _differences(
+    before: Entry, after: Entry, old: int | None, new: int | None, directories: tuple[int, int], name: str
+) -> tuple[str, ...]:
+    what = list[str]()
+    if after.type == "link":
+        targets = {os.readlink(name, dir_fd=directory) for directory in directories}
+        if len(targets) > 1:
+            what.append("content")
+    elif before.mode != after.mode:
+        what.append("mode")
+    if after.type == "file" and (before.size != after.size or not _is_equal(old, new)):
+        what.insert(0, "content")
+    if (before.uid, before.gid) != (after.uid, after.gid):
+        what.append("owner")
+    if old is not None and new is not None and attributes(old) != attributes(new):
+        what.append("attributes")
+    return tuple(what)
+
+
+def _is_equal(one: int | None, other: int | None) -> bool:
+    if one is None or other is None:
+        return False
+    while piece := os.read(one, _PIECE):
+        if piece != os.read(other, _PIECE):
+            return False
+    return True
+
+
+def _note(before: Entry | None, after: Entry, fd: int | None) -> str:
+    notes = []
+    if after.type == "file":
+        if after.mode & _SETUID:
+            notes.append("its setuid and setgid bits are not applied")
+        if fd is not None and CAPABILITIES in listed(fd):
+            notes.append("its capabilities are not applied")
+        if before and before.type == "file" and before.links > 1 and before.layer != after.layer:
+            notes.append("the other hard links of the file keep the old content")
+    return "; ".join(notes)
+
+
+def _with_links(found: Iterable[Change]) -> list[Change]:
+    """Keep the changes; of files whose hard links alone may have changed, those where they did."""
+    groups = defaultdict[tuple[int, int], list[Change]](list)
+    for change in found:
+        if change.after and change.after.type == "file" and change.after.links > 1:
+            groups[change.after.layer, change.after.inode].append(change)
+    kept = []
+    for change in found:
+        if change.kind == "changed" and not change.what and not change.skipped and change.after:
+            group = groups[change.after.layer, change.after.inode]
+            if len({one.before and (one.before.layer, one.before.inode) for one in group}) == 1:
+                continue
+            kept.append(change._replace(what=("links",)))
+        else:
+            kept.append(change)
+    return kept

@@ -1,0 +1,186 @@
+"""The base of a branch and its layers, as directories on disk: what overlayfs would show of them, without a mount.
+
+Each path is opened part by part, and no symbolic link is followed. So nothing outside of the base and the layers is
+read or written.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from contextlib import ExitStack
+from errno import EXDEV
+from typing import Final, NamedTuple
+
+_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+# A FIFO that has just taken a file's place must not block.
+_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+_TYPES: Final = {
+    stat.S_IFREG: "file",
+    stat.S_IFDIR: "directory",
+    stat.S_IFLNK: "link",
+    stat.S_IFIFO: "FIFO",
+    stat.S_IFSOCK: "socket",
+}
+# overlayfs hides what lies below an entry of this type.
+WHITEOUT: Final = "whiteout"
+ACLS: Final = ("system.posix_acl_access", "system.posix_acl_default")
+CAPABILITIES: Final = "security.capability"
+
+
+class Entry(NamedTuple):
+    """What lies at a path: its type (file, directory, link, FIFO, socket or device), its mode, and its size in bytes.
+
+    ``layer``: where it lies: 0 is the base. ``changed``: its ctime in nanoseconds.
+    """
+
+    type: str
+    mode: int
+    size: int
+    layer: int
+    inode: int
+    links: int
+    uid: int
+    gid: int
+    changed: int
+
+
+class Opened(NamedTuple):
+    """An open directory of the layer ``number``. ``has_marks``: whiteouts in it may be files with an xattr."""
+
+    number: int
+    fd: int
+    has_marks: bool
+
+
+def open_directory(root: int, path: str) -> int:
+    """Open the directory at a path below ``root``; "" is the root. Raises OSError, also if a mount is in the way."""
+    fd = os.open(".", _DIRECTORY, dir_fd=root)
+    for name in path.split("/") if path else ():
+        try:
+            child = os.open(name, _DIRECTORY, dir_fd=fd)
+            if os.fstat(child).st_dev != os.fstat(fd).st_dev:
+                os.close(child)
+                raise OSError(EXDEV, "another file system is mounted there", path)
+        finally:
+            os.close(fd)
+        fd = child
+    return fd
+
+
+def open_file(directory: int, name: str) -> int:
+    """Open a regular file to read it. Raises OSError, also for anything else."""
+    fd = os.open(name, _FILE, dir_fd=directory)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(f"{name!r} is no regular file")
+    return fd
+
+
+def split(path: str) -> tuple[str, str]:
+    """Return the directory of a path, "" for the root, and the name."""
+    directory, _, name = path.rpartition("/")
+    return directory, name
+
+
+def entry_at(directory: int, name: str, layer: int = 0) -> Entry | None:
+    """Return what lies there; None if nothing does."""
+    try:
+        found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    kind = _TYPES.get(stat.S_IFMT(found.st_mode), "device")
+    if stat.S_ISCHR(found.st_mode) and found.st_rdev == 0:
+        kind = WHITEOUT
+    size = 0 if kind == "directory" else found.st_size
+    mode, owner = stat.S_IMODE(found.st_mode), (found.st_uid, found.st_gid)
+    return Entry(kind, mode, size, layer, found.st_ino, found.st_nlink, *owner, found.st_ctime_ns)
+
+
+def attributes(fd: int) -> dict[str, bytes]:
+    """Return the xattrs that belong to the user: user.* without the marks of overlayfs, and ACLs."""
+    return {name: os.getxattr(fd, name) for name in listed(fd) if is_users(name)}
+
+
+def is_users(name: str) -> bool:
+    return name in ACLS or (name.startswith("user.") and not name.startswith("user.overlay."))
+
+
+def listed(fd: int) -> list[str]:
+    """Return the names of its xattrs; none where the file system has no xattrs."""
+    try:
+        return os.listxattr(fd)
+    except OSError:
+        return []
+
+
+class Trees:
+    """The base and the layers of a branch, open: number 0 is the base, and a higher number lies above a lower one.
+
+    ``userxattr``: the marks of the layers are ``user.overlay.*``, else ``trusted.overlay.*``. Close it after use.
+    """
+
+    def __init__(self, base: str, layers: Iterable[str], userxattr: bool = True) -> None:
+        self.prefix = "user.overlay." if userxattr else "trusted.overlay."
+        self._stack = ExitStack()
+        self.roots: list[int] = []
+        with self._stack:
+            for path in (base, *layers):
+                self.roots.append(os.open(path, os.O_RDONLY | os.O_DIRECTORY))
+                self._stack.callback(os.close, self.roots[-1])
+            self._stack = self._stack.pop_all()
+
+    def __enter__(self) -> Trees:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def mark(self, fd: int, name: str) -> bytes:
+        """Return the value of a mark of overlayfs; b"" without it."""
+        try:
+            return os.getxattr(fd, self.prefix + name)
+        except OSError:
+            return b""
+
+    def open(self, number: int, path: str) -> int:
+        """Open a directory. Raises OSError."""
+        return open_directory(self.roots[number], path)
+
+    def merged(self, numbers: Iterable[int], path: str, stack: ExitStack) -> tuple[list[Opened], bool]:
+        """Open a directory in these layers, the highest first, down to one that is opaque. Return also if one was."""
+        opened = []
+        for number in numbers:
+            fd = self.open(number, path)
+            stack.callback(os.close, fd)
+            opaque = self.mark(fd, "opaque")
+            opened.append(Opened(number, fd, opaque == b"x"))
+            if opaque == b"y":
+                return opened, True
+        return opened, False
+
+    def entry(self, directory: Opened, name: str) -> Entry | None:
+        """Return what the layer has there, also a whiteout; None if it has nothing."""
+        found = entry_at(directory.fd, name, directory.number)
+        if found and directory.has_marks and found.type == "file" and not found.size:
+            fd = open_file(directory.fd, name)
+            try:
+                if self.prefix + "whiteout" in listed(fd):
+                    return found._replace(type=WHITEOUT)
+            finally:
+                os.close(fd)
+        return found
+
+    def look(self, directories: Iterable[Opened], name: str) -> tuple[Entry | None, tuple[int, ...], bool]:
+        """Return what these layers show there, the layers that make up a directory, and whether they hide the rest."""
+        top, numbers = None, list[int]()
+        for directory in directories:
+            found = self.entry(directory, name)
+            if found is None:
+                continue
+            if found.type != "directory":
+                return top or (None if found.type == WHITEOUT else found), tuple(numbers), True
+            top = top or found
+            numbers.append(directory.number)
+        return top, tuple(numbers), False

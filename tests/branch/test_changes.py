@@ -1,0 +1,157 @@
+"""What the layers of a branch change: against a real overlay mount, and as a patch through git."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings, strategies as st
+from overlays import Overlay, View, need_overlays
+from system import SOAK
+
+from shellsession.branch.changes import changes
+from shellsession.branch.patch import patch
+
+_NAMES = st.sampled_from(["a", "b", "c d", 'q"\t\\', "\udcff\u00e9"])
+PATHS = st.lists(_NAMES, min_size=1, max_size=3).map("/".join)
+_DATA = st.sampled_from([b"", b"x", b"one\n", b"one\ntwo\n", b"1\n2\n3\n4\n5\n6\n7\n8\n9\nX", b"\0\xff" * 40]).map(
+    bytes.hex
+)
+_ACTIONS = st.one_of(
+    st.tuples(st.just("write"), PATHS, _DATA),
+    st.tuples(st.just("append"), PATHS, _DATA),
+    st.tuples(st.sampled_from(["mkdir", "mkdir", "remove", "fifo", "touch"]), PATHS),
+    st.tuples(st.sampled_from(["rename", "link"]), PATHS, PATHS),
+    st.tuples(st.just("symlink"), PATHS, st.sampled_from(["a", "../..", "/etc/passwd", "nowhere"])),
+    st.tuples(st.just("chmod"), PATHS, st.sampled_from([0o644, 0o755, 0o700, 0o4755])),
+    st.tuples(st.just("attribute"), PATHS, _DATA),
+)
+_FIRST = [("mkdir", "a"), ("mkdir", "a/b"), ("write", "a/b/c d", b"one\ntwo\n".hex()), ("write", "b", b"x".hex())]
+BASES = st.lists(_ACTIONS.filter(lambda action: action[0] != "fifo"), max_size=12).map(_FIRST.__add__)
+LAYERS = st.lists(st.lists(_ACTIONS, min_size=1, max_size=8), min_size=1, max_size=3)
+_ENV = {**os.environ, "GIT_DIR": "/dev/null/none"}  # it is in no repository
+machine = settings(max_examples=600 if SOAK else 15, phases=[Phase.generate])
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("overlays")
+    need_overlays(made)
+    return made
+
+
+@pytest.fixture
+def overlay(place: Path) -> Iterator[Overlay]:
+    with TemporaryDirectory(dir=place) as directory:
+        yield Overlay(Path(directory))
+
+
+def _differences(before: View, after: View) -> dict[str, str]:
+    """Compare two trees path by path; hard links do not count."""
+    plain = [{path: {**entry, "inode": 0} for path, entry in view.items()} for view in (before, after)]
+    both = {path: (plain[0].get(path), plain[1].get(path)) for path in plain[0] | plain[1]}
+    kinds = {path: "added" if not old else "changed" if new else "removed" for path, (old, new) in both.items()}
+    return {path: kind for path, kind in kinds.items() if both[path][0] != both[path][1]}
+
+
+@machine
+@given(BASES, LAYERS)
+def test_changes_are_what_the_mount_shows(place: Path, base: list[Any], layers: list[Any]) -> None:
+    with TemporaryDirectory(dir=place) as directory:
+        overlay = Overlay(Path(directory), base)
+        views = [overlay.tree(), *overlay.play(*layers)]
+        for since in range(len(layers)):
+            found = changes(overlay.base, overlay.layers, since=since)
+            named = {change.path: change.kind for change in found if change.what != ("links",)}
+            assert named == _differences(views[since], views[-1])
+            assert [change.path for change in found] == sorted(
+                {c.path for c in found}, key=lambda path: path.split("/")
+            )
+            for change in found:
+                for entry, view in ((change.before, views[since]), (change.after, views[-1])):
+                    assert (entry and entry.mode) == (view[change.path]["mode"] if change.path in view else None)
+
+
+def _git_tree(view: View) -> dict[str, tuple[int, bool, str]]:
+    """The part of a tree that git knows."""
+    kept = {path: entry for path, entry in view.items() if entry["type"] in (stat.S_IFREG, stat.S_IFLNK)}
+    return {
+        path: (entry["type"], entry["type"] == stat.S_IFREG and bool(entry["mode"] & 0o100), entry["data"])
+        for path, entry in kept.items()
+    }
+
+
+@machine
+@given(BASES, LAYERS)
+def test_patch_through_git_apply_makes_the_tree(place: Path, base: list[Any], layers: list[Any]) -> None:
+    with TemporaryDirectory(dir=place) as directory:
+        overlay = Overlay(Path(directory), base)
+        view = overlay.play(*layers)[-1]
+        text = patch(overlay.base, overlay.layers)
+        if text:
+            subprocess.run(["git", "apply", "-"], input=text, cwd=overlay.base, check=True, env=_ENV)
+        assert _git_tree(overlay.tree()) == _git_tree(view)
+
+
+def test_replaced_directories_and_files_are_named_with_all_they_had(overlay: Overlay) -> None:
+    overlay.play_base(
+        ("mkdir", "d"), ("many", "d", 3), ("write", "f", b"old".hex()), ("mkdir", "kept"), ("many", "kept", 10_000)
+    )
+    overlay.play(
+        [("remove", "d"), ("write", "d", b"file".hex()), ("remove", "f"), ("mkdir", "f"), ("many", "f", 2)],
+        [("remove", "kept"), ("mkdir", "kept"), ("many", "kept", 9_998), ("write", "kept/n7", b"8".hex())],
+    )
+    found = {change.path: (change.kind, change.what) for change in changes(overlay.base, overlay.layers)}
+    removed = {f"d/n{number}": ("removed", ()) for number in range(3)}
+    removed |= {f"kept/n{number}": ("removed", ()) for number in (9_998, 9_999)}
+    added = {f"f/n{number}": ("added", ()) for number in range(2)}
+    changed = {"d": ("changed", ("type",)), "f": ("changed", ("type",)), "kept/n7": ("changed", ("content",))}
+    assert found == removed | added | changed
+    since = changes(overlay.base, overlay.layers, since=1)
+    assert {change.path for change in since} == {"kept/n7", "kept/n9998", "kept/n9999"}
+    seven = next(change for change in since if change.path == "kept/n7")
+    assert seven.before
+    assert seven.after
+    assert (seven.before.size, seven.after.size) == (1, 1)
+
+
+def test_what_is_not_applied_is_named_with_the_reason(overlay: Overlay) -> None:
+    overlay.play_base(("write", "one", b"1".hex()), ("link", "one", "two"), ("write", "s", b"".hex()))
+    overlay.play([("fifo", "f"), ("append", "one", b"1".hex()), ("chmod", "s", 0o4755), ("touch", "two")])
+    found = {change.path: (change.skipped, change.note) for change in changes(overlay.base, overlay.layers)}
+    assert found == {
+        "f": ("a FIFO is not applied", ""),
+        "one": ("", "the other hard links of the file keep the old content"),
+        "s": ("", "its setuid and setgid bits are not applied"),
+    }
+
+
+def test_whiteouts_that_are_xattrs_count_where_the_directory_says_so(overlay: Overlay) -> None:
+    """As newer kernels take them in a lower layer."""
+    overlay.play_base(("mkdir", "d"), ("many", "d", 2), ("mkdir", "e"), ("many", "e", 1))
+    layer = Path(overlay.base).with_name("made")
+    for name in ("d/n0", "e/n0"):
+        (layer / name).parent.mkdir(parents=True)
+        (layer / name).touch()
+        os.setxattr(layer / name, "user.overlay.whiteout", b"y")
+    for directory in (layer, layer / "d"):
+        os.setxattr(directory, "user.overlay.opaque", b"x")
+    found = {change.path: change.kind for change in changes(overlay.base, [str(layer)])}
+    assert found == {"d/n0": "removed", "e/n0": "changed"}
+
+
+def test_links_in_the_way_are_not_followed(overlay: Overlay, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("of others")
+    overlay.play_base(("mkdir", "d"), ("write", "d/secret", b"".hex()))
+    overlay.play([("append", "d/secret", b"1".hex())])
+    os.rename(f"{overlay.base}/d", f"{overlay.base}/e")
+    os.symlink(tmp_path, f"{overlay.base}/d")
+    found = {change.path: (change.kind, change.what) for change in changes(overlay.base, overlay.layers)}
+    assert found == {"d": ("changed", ("type",)), "d/secret": ("added", ())}
+    assert b"of others" not in patch(overlay.base, overlay.layers)
