@@ -21,7 +21,9 @@ TYPE_CHECKING = False  # to load ``typing`` for that would take most of the time
 if TYPE_CHECKING:
     from .agents import AgentInfo, Agents, AsyncAgents
     from .async_session import AsyncSession
+    from .daemon.client.async_daemon import AsyncDaemon
     from .daemon.client.async_session import AsyncRemoteSession, aconnect
+    from .daemon.client.daemon import Daemon
     from .daemon.client.session import RemoteSession, connect
     from .engine.io.jobs import AsyncJob, Job
     from .errors import (
@@ -66,6 +68,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "daemon.client.session": ("RemoteSession", "connect"),
     "daemon.client.async_session": ("AsyncRemoteSession", "aconnect"),
+    "daemon.client.daemon": ("Daemon",),
+    "daemon.client.async_daemon": ("AsyncDaemon",),
     "agents": ("AgentInfo", "Agents", "AsyncAgents"),
     "engine.io.jobs": ("AsyncJob", "Job"),
     "models": ("TTY", "CommandError", "CommandFailed", "CommandTimeout", "Limits", "Result"),
@@ -84,6 +88,7 @@ __all__ = [
     "Agents",
     "AlreadyOpen",
     "AsyncAgents",
+    "AsyncDaemon",
     "AsyncJob",
     "AsyncRemoteSession",
     "AsyncSession",
@@ -91,6 +96,7 @@ __all__ = [
     "CommandFailed",
     "CommandTimeout",
     "ContractError",
+    "Daemon",
     "DaemonUnavailable",
     "InvalidRequest",
     "InvalidWorkflow",

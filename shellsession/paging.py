@@ -148,6 +148,8 @@ def _range(name: str, value: object, least: int) -> Range | None:
 
 # Bytes that ``since`` and ``tail`` keep back at most: of an escape sequence, or of a line where secrets are masked.
 _WITHHELD_MAX: Final = 4096
+# Bytes before new output that is printed while it grows, with which it is masked.
+_MASKED_WITH: Final = 1 << 14
 
 
 class _Line(NamedTuple):
@@ -223,13 +225,13 @@ def _masking(mask: Callable[[str], str]) -> Callable[[str], str]:
     return lambda text: mask(clean(text))
 
 
-def everything(query: Query) -> Reading[Piece]:
-    """Return all that is kept of the stream."""
+def everything(query: Query, begin: int = 0) -> Reading[Piece]:
+    """Return all that is kept of the stream, from ``begin`` on."""
     read = bytearray()
     while True:
-        piece = yield len(read), PIECE
+        piece = yield begin + len(read), PIECE
         read += piece.data
-        if not piece.data or len(read) >= piece.kept:
+        if not piece.data or begin + len(read) >= piece.kept:
             break
     data = bytes(read)
     if query.starred is not None and piece.cut is not None:
@@ -242,10 +244,25 @@ def newest(query: Query, piece: Piece) -> str:
 
     It is cut in the middle like the text of a result.
     """
+    shown, gap, end = _new(query, piece)
+    lost = _lost(piece) if piece.cut is None else ""
+    note = "\n".join(filter(None, (lost, _newest_note(query, end) if piece.grows else "")))
+    call = "" if gap else query.call(piece.id, "lines", 1, None)[0]
+    text = fitted(shown[0] + shown[1], gap, len(shown[0]), query.max_chars - len(note) - 1, call=call)
+    if piece.grows and not text:
+        return f"{NOTHING_NEW}{_newest_note(query, end).replace('[', '; ', 1)}" + (f"\n{lost}" if lost else "")
+    return f"{text}\n{note}" if text and note and not text.endswith("\n") else text + note
+
+
+def _new(query: Query, piece: Piece, in_lines: bool = False) -> tuple[tuple[bytes, bytes], int, int]:
+    """Return what ``tail`` or ``since`` shows: before and after a gap, the size of that, and where the next one begins.
+
+    While the stream grows, what may go on is left out: an escape sequence, a character, and ``in_lines`` the last line.
+    """
     data, end = piece.data, piece.size
     if piece.grows:
         rest = len(unfinished_escape(data, _WITHHELD_MAX) or unfinished(data))
-        if query.mask is not None:  # the last line may be the beginning of a secret
+        if in_lines or query.mask is not None:  # the last line may be the beginning of a secret
             rest = min(max(rest, len(data) - data.rfind(b"\n") - 1), max(rest, _WITHHELD_MAX))
         data, end = data[: len(data) - rest], end - rest
     gap = 0 if piece.cut is None else piece.size - piece.kept
@@ -259,13 +276,32 @@ def newest(query: Query, piece: Piece) -> str:
         if gap:  # all of these lines are after it, or it is not known how many are in it
             begin, gap = len(head), 0 if after else gap
         shown = shown[0][begin:], shown[1][after:]
-    lost = _lost(piece) if piece.cut is None else ""
-    note = "\n".join(filter(None, (lost, _newest_note(query, end) if piece.grows else "")))
-    call = "" if gap else query.call(piece.id, "lines", 1, None)[0]
-    text = fitted(shown[0] + shown[1], gap, len(shown[0]), query.max_chars - len(note) - 1, call=call)
-    if piece.grows and not text:
-        return f"{NOTHING_NEW}{_newest_note(query, end).replace('[', '; ', 1)}" + (f"\n{lost}" if lost else "")
-    return f"{text}\n{note}" if text and note and not text.endswith("\n") else text + note
+    return shown, gap, end
+
+
+class Growth(NamedTuple):
+    """What came to a stream. ``end``: the next ``since``. ``grows``: more may come."""
+
+    id: str
+    text: str
+    end: int
+    grows: bool
+
+
+def grown(query: Query, in_lines: bool = False) -> Reading[Growth]:
+    """Return the text for ``tail`` or ``since``, whole and without notes: to print the stream while it grows.
+
+    ``in_lines``: see ``_new``.
+    """
+    since, is_whole = query.since or 0, query.tail is not None or is_job(query.id)
+    # Masking needs what was before: the secret may have begun there.
+    start = 0 if is_whole else max(0, since - _MASKED_WITH)
+    piece = yield from everything(query, start)
+    size, kept = piece.size - start, piece.kept - start
+    shown, gap, end = _new(query._replace(since=since - start), piece._replace(size=size, kept=kept), in_lines)
+    text = decoded(shown[0] + shown[1], gap, len(shown[0]), marked=True)
+    shown_to = max(since, start + end)  # the last line may have been shown before it was complete
+    return Growth(piece.id, clean(text) + ("" if piece.grows else _lost(piece)), shown_to, piece.grows)
 
 
 def _newest_note(query: Query, end: int) -> str:

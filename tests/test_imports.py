@@ -17,9 +17,10 @@ trees = sources.trees
 # The whole law: a module may import from its own room and from the rooms left of its own. Two rooms that stand side by
 # side do not know each other. For a type checker alone it holds as well.
 _LAW: Final = """
-errors, text < patterns, search, extras, feed < paging, redact < models < files < sandbox, signatures, policy, keys
-< state < observe, options < engine.wire, engine.kernel < engine.io < branch < engine.bash < engine.verbs < inner
-< base, store < session, async_session < agents
+errors, text < patterns, search, extras, feed < paging, redact < models < files, watching
+< sandbox, signatures, policy, keys < state < observe, options
+< engine.wire, engine.kernel < engine.io < branch < engine.bash < engine.verbs < inner < base, store
+< session, async_session < agents
 < daemon.protocol < daemon.client, daemon.server < contracts, cluster, workflow < integrations < cli < __main__
 """
 _LEVEL: Final = {room.strip(): level for level, row in enumerate(_LAW.split("<")) for room in row.split(",")}

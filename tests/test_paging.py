@@ -228,3 +228,18 @@ def test_masked_output_that_grows_ends_at_a_line() -> None:
 def test_newest_of_a_growing_output_tells_what_is_not_kept() -> None:
     piece = Piece("c1", b"1\n2\n", 4, 1000, grows=True)
     assert "the first 4 of 1 000 bytes" in paging.newest(query_for("c1", tail=1), piece)
+
+
+@given(st.lists(_pieces, max_size=60).map("".join), st.lists(st.tuples(st.integers(0, 200), st.booleans())))
+def test_output_that_grows_is_printed_once(text: str, looks: list[tuple[int, bool]]) -> None:
+    data, since, seen = text.encode(), 0, ""
+    for end, in_lines in [*sorted(looks), (len(data), False)]:
+        reading = paging.grown(query_for("c1", since=since), in_lines)
+        begin, _ = next(reading)
+        is_last = end >= len(data)
+        try:
+            reading.send(Piece("c1", data[begin:end], min(end, len(data)), min(end, len(data)), grows=not is_last))
+        except StopIteration as stop:
+            growth = stop.value
+        seen, since = seen + growth.text, growth.end
+    assert seen == clean(text)

@@ -21,6 +21,7 @@ _PURE: Final = (
         "feed",
         "redact",
         "models",
+        "watching",
         "sandbox",
         "policy",
         "state.values",

@@ -535,6 +535,7 @@ def _range(text: str) -> tuple[int, int | None]:
     option("--grep", metavar="RE", help="only the lines that match a Python regular expression"),
     option("--bytes", metavar="A:B", type=_range, help="the bytes from A up to B (excluded), counted from 0"),
     option("--tail", metavar="N", type=arguments.positive, help="the last N lines"),
+    option("--follow", action="store_true", help="go on with what comes; without ID also of later commands"),
     option(
         "--since",
         metavar="N",
@@ -557,13 +558,16 @@ def _range(text: str) -> tuple[int, int | None]:
         ("shellsession output builder", "the latest output, from its first line"),
         ("shellsession output builder c17 --lines 200:300", "some lines of the result with this id"),
         ("shellsession output builder j1 --tail 50", "the last lines of a job, and the number for --since"),
+        ("shellsession output builder --tail 50 --follow", "the last lines, and what comes, until Ctrl-C"),
         ("shellsession output builder --grep 'error|warning'", "the lines that match, with their numbers"),
     ],
 )
-def output(args: Namespace, _: ArgumentParser) -> int:
+def output(args: Namespace, parser: ArgumentParser) -> int:
     """Show a part of what a command or job of the agent printed. The session keeps the last 20 short outputs and the
     last 20 others, 64 MiB together. If there is more than --max-chars, the last line names the next call. `shellsession
     run --json` prints the id of each result. Secrets that the session's redact= finds are shown as ***."""
+    if args.follow and (args.lines or args.bytes or args.grep):
+        parser.error("--follow takes only --tail or --since")
     import shlex
 
     from ..daemon.client.admin import Visit
@@ -576,6 +580,14 @@ def output(args: Namespace, _: ArgumentParser) -> int:
     )
     with Visit(args.agent, args.socket) as visit:
         query = query._replace(mask=masker(visit.redact))
+        if args.follow:
+            from .following import follow
+
+            try:
+                follow(visit, query)
+            except NoSuchAgent:
+                talk(f"the session of agent {args.agent!r} was closed")
+            return 0
         text = visit.read_page(query._replace(verb=f"shellsession output {shlex.quote(args.agent)}"))
     if not text:
         talk(f"nothing to show: {args.stream} has no such part, or no line matches")

@@ -87,3 +87,44 @@ def test_output_of_a_job_is_followed(daemon: Daemon, agent: str, tmp_path: Path)
     on.write_text("\n")
     cli(daemon.socket, "jobs", agent, "j1", "--wait", "--timeout", "30")
     assert cli(daemon.socket, "output", agent, "j1", "--since", "292").stdout == b"end\n"
+
+
+def test_follow_prints_each_line_once_and_goes_on_with_later_commands(daemon: Daemon, agent: str, place: Path) -> None:
+    def wait_for(name: str) -> str:
+        return f"until [ -e {place / name} ]; do sleep 0.05; done"
+
+    agent += "-masked"
+    with connect(agent, daemon.socket, redact=["PIN-[0-9]+"]) as sh:
+        sh.run(
+            "seq 100; printf 'asks? '; " + wait_for("go") + "; echo yes PIN-12; sleep 0.3",
+            timeout=0.3,
+            on_timeout="yield",
+        )
+        with commands.running(daemon.socket, "output", agent, "--tail", "2", "--follow") as process:
+            assert process.stdout is not None
+            assert [process.stdout.readline() for _ in range(2)] == [b"99\n", b"100\n"]
+            (place / "go").touch()
+            assert process.stdout.readline() == b"asks? yes ***\n"
+            assert sh.wait().exit_code == 0
+            for command in ("echo next", "true", "echo err >&2", "printf 'end\\033[31m' && echo"):
+                sh.run(command)
+            assert [process.stdout.readline() for _ in range(2)] == [b"next\n", b"end\n"]
+            sh.close()
+            assert process.stdout.read() == b""
+            assert process.wait(20) == 0
+
+
+def test_follow_of_one_output_ends_with_it(daemon: Daemon, agent: str, place: Path) -> None:
+    with connect(agent, daemon.socket) as sh:
+        sh.run("echo first")
+        id = sh.run("seq 3; sleep 0.3; seq 50000", timeout=0.2, on_timeout="yield").id
+        done = cli(daemon.socket, "output", agent, id, "--follow").stdout.decode()
+        assert done.split() == [*map(str, range(1, 4)), *map(str, range(1, 50001))]
+        sh.wait()
+        sh.run(f"(until [ -e {place / 'go'} ]; do sleep 0.05; done; echo job) &")
+        with commands.running(daemon.socket, "output", agent, "j1", "--follow") as process:
+            (place / "go").touch()
+            assert process.stdout is not None
+            assert process.stdout.read() == b"job\n"
+        refused = cli(daemon.socket, "output", agent, "--follow", "--grep", "x")
+        assert b"--follow takes only --tail or --since" in refused.stderr

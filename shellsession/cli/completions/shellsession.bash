@@ -31,7 +31,7 @@ _shellsession() {
     'jobs '*) if [[ $word == -* ]]; then choices='-h --help --wait --until --kill --release --timeout --tail --json --socket --via'; else choices='AGENTS'; fi ;;
     'output --stream') choices='stdout stderr' ;;
     'output --lines' | 'output --grep' | 'output --bytes' | 'output --tail' | 'output --since' | 'output --max-chars' | 'output --socket' | 'output --via') choices='' ;;
-    'output '*) if [[ $word == -* ]]; then choices='-h --help --stream --lines --grep --bytes --tail --since --max-chars --socket --via'; else choices='AGENTS'; fi ;;
+    'output '*) if [[ $word == -* ]]; then choices='-h --help --stream --lines --grep --bytes --tail --follow --since --max-chars --socket --via'; else choices='AGENTS'; fi ;;
     'restart --socket' | 'restart --via') choices='' ;;
     'restart '*) if [[ $word == -* ]]; then choices='-h --help --keep-state --socket --via'; else choices='AGENTS'; fi ;;
     'snapshot --exclude' | 'snapshot --socket' | 'snapshot --via') choices='' ;;

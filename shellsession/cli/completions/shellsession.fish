@@ -141,6 +141,7 @@ complete -c shellsession -n '_shtab_shellsession_using output' -l lines -x -d 't
 complete -c shellsession -n '_shtab_shellsession_using output' -l grep -x -d 'only the lines that match a Python regular expression'
 complete -c shellsession -n '_shtab_shellsession_using output' -l bytes -x -d 'the bytes from A up to B'
 complete -c shellsession -n '_shtab_shellsession_using output' -l tail -x -d 'the last N lines'
+complete -c shellsession -n '_shtab_shellsession_using output' -l follow -d 'go on with what comes'
 complete -c shellsession -n '_shtab_shellsession_using output' -l since -x -d 'only what is new since the answer that gave this number, if more may come'
 complete -c shellsession -n '_shtab_shellsession_using output' -l max-chars -x -d 'how much to show at most'
 complete -c shellsession -n '_shtab_shellsession_using output' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'

@@ -221,6 +221,7 @@ _shtab_shellsession_output_options=(
   "--grep[only the lines that match a Python regular expression]:RE:"
   "--bytes[the bytes from A up to B]:A:B:"
   "--tail[the last N lines]:N:"
+  "--follow[go on with what comes]"
   "--since[only what is new since the answer that gave this number, if more may come]:N:"
   "--max-chars[how much to show at most]:N:"
   "--socket[the daemon\'s socket]:PATH:_files"

@@ -424,9 +424,21 @@ class Cancel(Envelope):
 
 
 class List(Envelope):
-    """The description of each session."""
+    """The description of each session. ``lines``: with the last line that it printed."""
 
     verb: Literal["list"]
+    lines: bool = False
+
+
+class Follow(Envelope):
+    """What happens in the sessions of the agent ``of``, or of all, after the events that the client knows.
+
+    ``known``: the ``collection`` and the ``last`` of the reply before; without it, the reply has the present state.
+    """
+
+    verb: Literal["follow"]
+    of: Agent | None = None
+    known: Annotated[list[int], Field(min_length=2, max_length=2)] | None = None
 
 
 class Stats(Envelope):

@@ -44,7 +44,7 @@ from .connection import LEFT, LOG, Answer, Connection, Incoming, Listener
 from .journal import Journal
 from .ledger import Claim, Ledger
 from .shared import Sessions
-from .verbs import room_for, serve
+from .verbs import refuse_from_inside, room_for, serve
 
 _MAX_CONNECTIONS: Final = 1024
 # Seconds that clients have to read the last answers when the daemon ends.
@@ -58,6 +58,14 @@ _NOT_AT_THE_END: Final = (
     *(requests.Open, requests.Start, requests.Run, requests.Restart, requests.Restore, requests.Fork),
 )
 _NOT_WITHOUT_LEASE: Final = (*_NOT_AT_THE_END, requests.Send, requests.Type, requests.WriteFile, requests.Renew)
+
+
+# The replies may be large, and are harmless to read anew: none is kept for a client that asks again.
+_READ_ANEW: Final = (requests.ReadFile, requests.Follow)
+# Agents whose last lines are looked for at a time: other requests are not to wait for all of them.
+_AT_A_TIME: Final = 20
+# Characters of a last line.
+_LINE: Final = 300
 
 
 class Lease:
@@ -220,7 +228,7 @@ class Server:
         header, parts = await self._carry_out(incoming)
         listener.proceed()  # also if it was refused: no more notices
         reply = _encoded(request, header, parts)
-        if isinstance(incoming.request, requests.ReadFile):  # large, and harmless to read anew
+        if isinstance(incoming.request, _READ_ANEW) or getattr(incoming.request, "lines", False):
             self._ledger.drop(request)
         else:
             self._ledger.settle(request, reply, time.monotonic(), listener.take_sent())
@@ -330,6 +338,7 @@ class Server:
     def stop(self) -> None:
         """Ask the daemon to end; ``finish`` and ``part`` do it. Queued requests are refused."""
         self.stopping.set()
+        self.sessions.board.end()
         for listener in self._served.values():
             listener.drop(DaemonUnavailable(_NOT_RUN))
 
@@ -402,14 +411,32 @@ async def _cancel(server: Server, incoming: Incoming) -> Answer:
     return Answer({"value": True, "result": header}, parts)
 
 
-async def _list(server: Server, _: Incoming) -> Answer:
+async def _list(server: Server, incoming: Incoming) -> Answer:
     infos = server.agents.list()
     room = room_for(len(infos))
-    runs = {shared.agent: (shared.command[:room], shared.state_age) for shared in server.sessions}
+    sessions = {shared.agent: shared for shared in server.sessions}
     listed = [{**asdict(info), "cwd": info.cwd[:room]} for info in infos]
-    for one in listed:
-        one["command"], one["state_age"] = runs.get(one["agent"], ("", None))
+    for number, one in enumerate(listed, 1):
+        shared = sessions.get(one["agent"])
+        one["command"], one["state_age"] = ("", None) if shared is None else (shared.command[:room], shared.state_age)
+        if incoming.request.lines:
+            one["line"] = "" if shared is None else shared.last_line[:_LINE]
+            if number % _AT_A_TIME == 0:
+                await asyncio.sleep(0)
     return Answer({"value": None}, (to_part(listed),))
+
+
+async def _follow(server: Server, incoming: Incoming) -> Answer:
+    request, sessions = incoming.request, server.sessions
+    if request.of is not None and (shared := sessions.find(request.of)) is not None:
+        refuse_from_inside(shared.engine, shared.agent, "follow", incoming.connection.pid, watches=True)
+
+    def look() -> list[tuple[str, bytes | None]]:
+        found = [sessions.find(one.agent) for one in sessions if request.of in (None, one.agent)]
+        return [(one.agent, one.running_command) for one in found if one is not None]
+
+    known = None if request.known is None else tuple(request.known)
+    return await sessions.board.after(request.of, known, incoming.listener, look)
 
 
 async def _stats(server: Server, _: Incoming) -> Answer:
@@ -436,6 +463,7 @@ _OF_DAEMON: dict[type, Callable[[Server, Incoming], Awaitable[Answer]]] = {
     requests.Open: _open,
     requests.Cancel: _cancel,
     requests.List: _list,
+    requests.Follow: _follow,
     requests.Stats: _stats,
     requests.Renew: _renew,
     requests.Forget: _forget,

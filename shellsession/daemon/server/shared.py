@@ -46,11 +46,13 @@ from ...models import TTY, Request, Result, Stream, check_seconds
 from ...observe import Tap
 from ...options import Options, Rules, commands_of
 from ...policy.secrets import Secrets
+from ...redact import masker
 from ...state.snapshot import Snapshot
 from ...store import LIFETIME, StoredAgent, packed
-from ...text import ago
+from ...text import ago, text_of
 from ..protocol.wire import encode
 from . import requests
+from .board import Board
 from .connection import LOG, Listener
 from .deliveries import Deliveries, end_of
 from .journal import Begun, Journal
@@ -81,7 +83,7 @@ _NOT_BROUGHT_BACK: Final = ", and the state that was kept could not be brought b
 # Seconds between two looks at what a command with a receipt has printed.
 _PROGRESS: Final = 1.0
 _CHECKPOINT_MAX: Final = 1 << 20
-# A new watcher gets this many bytes of the earlier output.
+# A new watcher gets this many bytes of the earlier output; the last line of an agent is looked for in as many.
 _TAIL: Final = 2000
 
 
@@ -105,6 +107,7 @@ class Sessions:
         self._released: dict[str, tuple[list[SessionJob], int]] = {}
         self._ended: dict[str, int] = {}  # the number of the last session, of agents whose rules outlive it
         self._audiences: dict[str, Audience] = {}  # the watchers of agents without a session
+        self.board = Board()
 
     def __iter__(self) -> Iterator[SharedSession]:
         return iter(tuple(self._shared.values()))
@@ -188,12 +191,13 @@ class Sessions:
 
     def _add(self, agent: str, session: AsyncSession, secrets: Secrets, rules: str) -> SharedSession:
         """Share a new session of the agent. ``rules``: of the agent, for its record."""
-        audience = self._audiences.pop(agent, None) or Audience(agent)
+        audience = self._audiences.pop(agent, None) or Audience(agent, self.board)
         self._opened += 1
         receipts = self._receipts, self._syncs
         shared = SharedSession(agent, self._opened, session, secrets, self._journal, self._store, receipts, audience)
         shared.rules = rules
         self._shared[agent] = shared
+        self.board.opened(agent)
         return shared
 
     def fork(self, parent: SharedSession, agent: str, snapshot: Snapshot) -> SharedSession:
@@ -286,6 +290,7 @@ class Sessions:
             if released := [job for job in shared.engine.jobs if job.released and job.running]:
                 self._released[shared.agent] = released, shared.engine.jobs_made
             shared.audience.show("closed", {})
+            self.board.closed(shared.agent)
             self._audiences[shared.agent] = shared.audience
             self._audiences = {agent: audience for agent, audience in self._audiences.items() if audience}
         shared.is_forgotten = True  # a state that is still being encoded is not that of the agent's next session
@@ -423,6 +428,14 @@ class SharedSession:
         tail = printed[-_TAIL:]
         return tail if len(printed) <= _TAIL else tail.partition(b"\n")[2] or tail
 
+    @property
+    def last_line(self) -> str:
+        """The last line of output that is not blank, of the last command that has printed any, without secrets."""
+        text = text_of(self.fanout.printed)
+        mask = masker(self.session.redact)
+        lines = (text if mask is None else mask(text)).split("\n")
+        return next((line for line in map(str.strip, reversed(lines)) if line), "")
+
     # -- commands and their ends
 
     def note_author(self, command: bytes, by_person: bool) -> None:
@@ -438,6 +451,12 @@ class SharedSession:
     def _running(self) -> tuple[bytes, bool]:
         call = self.engine.current
         return (b"", False) if call is None else self._with_author(call.request.command)
+
+    @property
+    def running_command(self) -> bytes | None:
+        """The running command; None while none runs."""
+        call = self.engine.current
+        return None if call is None else call.request.command
 
     @property
     def command(self) -> str:
@@ -880,11 +899,12 @@ class Fanout(Tap):
     """
 
     def __init__(self, engine: Engine, audience: Audience) -> None:
-        self._engine, self._audience = engine, audience
+        self._engine, self._audience, self._board = engine, audience, audience.board
         self._announced = b""
         self._viewer: Connection | None = None
         self._held_back: asyncio.Task[None] | None = None
         self.listener: Listener | None = None
+        self.printed = b""  # the end of the last command's output, of both streams
 
     def announce(self, command: bytes, person: bool, viewer: Connection | None) -> None:
         """Show the watchers a command that is about to run.
@@ -897,11 +917,19 @@ class Fanout(Tap):
     def begin(self, id: str, request: Request) -> None:
         if request.command is not self._announced:  # it was to be refused, but the earlier command has ended meanwhile
             self.announce(request.command, False, None)
+        self.printed = b""
+        if self._board.is_watched:
+            self._board.began(self._audience.agent, request.command)
 
     def end(self, command: bytes, result: Result) -> None:
         self._announced, self._viewer = b"", None
+        if self._board.is_watched:
+            self._board.ended(self._audience.agent, result)
 
     def output(self, id: str, stream: Stream, data: bytes) -> None:
+        self.printed = data[-_TAIL:] if len(data) >= _TAIL else (self.printed + data)[-_TAIL:]
+        if self._board.is_watched:
+            self._board.output(self._audience.agent, stream, data)
         self._audience.show("output", {"stream": stream}, data)
         if self.listener is not None and not self.listener.send_output(stream, data):
             self._hold_back(self.listener.until_taken)
@@ -926,8 +954,8 @@ class Fanout(Tap):
 class Audience:
     """The clients that watch one agent. They stay when the agent gets another session."""
 
-    def __init__(self, agent: str) -> None:
-        self._agent = agent
+    def __init__(self, agent: str, board: Board) -> None:
+        self.agent, self.board = agent, board
         self._watchers: set[Connection] = set()
 
     def __bool__(self) -> bool:
@@ -942,7 +970,7 @@ class Audience:
     def show(self, event: str, fields: dict[str, object], *parts: bytes) -> None:
         """Send an event to every watcher."""
         if self._watchers:
-            data = encode({"event": event, "agent": self._agent, **fields}, *parts)
+            data = encode({"event": event, "agent": self.agent, **fields}, *parts)
             droppable = len(parts[0]) if event == "output" else 0
             for watcher in tuple(self._watchers):
                 watcher.offer(data, droppable)

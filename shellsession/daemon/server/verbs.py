@@ -639,7 +639,7 @@ def refuse_from_inside(engine: Engine, agent: str, verb: str, pid: int, watches:
         return
     # A process that an earlier command left in the background may ask: no command waits for its end.
     if watches or not shell.family.tags.is_earlier(pid):
-        asked = "attach" if watches else verb  # only attach watches and holds
+        asked = "attach" if verb in ("watch", "hold") else verb  # those are only of attach
         raise InvalidRequest(
             f"{asked} was asked for inside its own session, that of agent {agent!r}, and would wait for itself: use"
             " another agent's session, or run the command directly"
