@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .engine.io.jobs import AsyncJob, Job
     from .errors import (
         AlreadyOpen,
+        BranchUnavailable,
         ContractError,
         DaemonUnavailable,
         InvalidRequest,
@@ -92,6 +93,7 @@ __all__ = [
     "AsyncJob",
     "AsyncRemoteSession",
     "AsyncSession",
+    "BranchUnavailable",
     "CommandError",
     "CommandFailed",
     "CommandTimeout",

@@ -79,6 +79,8 @@ class Base(AnySession[Request]):
         redact: Redact = False,
         snapshot: Snapshot | None = None,
         recover: bool = False,
+        branch: str | os.PathLike[str] | None = None,
+        branch_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         """Prepare a session. Bash starts at the first command, or at ``open()``.
 
@@ -102,6 +104,10 @@ class Base(AnySession[Request]):
           well-known shapes, and what the patterns of a list find. Results keep the exact bytes.
         * ``snapshot``: the state that each bash of this session gets at its start, after the startup commands.
         * ``recover``: if bash dies, the next one gets the state that was kept last: see ``Result.recovered``.
+        * ``branch``: a directory. What commands write below it goes to a branch of it; the directory itself stays as it
+          is. If the branch cannot be made, the start raises BranchUnavailable.
+        * ``branch_dir``: where the layers of the branch are, on a local disk. By default they are in a new directory
+          below the state directory. If anything was written, they stay: a session that names them goes on with them.
 
         Raises InvalidRequest.
         """
@@ -121,6 +127,8 @@ class Base(AnySession[Request]):
         options = options.__replace__(
             cwd=place and absolute(place),
             bash=absolute(program) if "/" in program else program,
+            branch=options.branch and absolute(options.branch),
+            branch_dir=options.branch_dir and absolute(options.branch_dir),
             limits=resolve_spill(options.limits, options.sandbox),
         )
         self._defaults = options.defaults()

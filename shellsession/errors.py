@@ -12,6 +12,7 @@ ShellSessionError            error
 │   ├── LimitReached         limit_reached       a limit of the process or machine: descriptors, terminals, space
 │   │   └── TooManySessions  too_many_sessions   the limit of sessions; carries ``idle``
 │   ├── SandboxUnavailable   sandbox_unavailable  the sandbox cannot be made as requested
+│   ├── BranchUnavailable    branch_unavailable  the branch of the files cannot be made as requested
 │   └── StartupFailed        startup_failed      a command of ``startup`` failed; the session was not opened
 ├── NoSuchAgent              no_such_agent       no agent of this name is known
 ├── StateLost                state_lost          the agent's last session has ended with its state; nothing was run
@@ -163,6 +164,15 @@ class SandboxUnavailable(ShellUnavailable):
     """
 
     code = "sandbox_unavailable"
+
+
+class BranchUnavailable(ShellUnavailable):
+    """The branch of the files cannot be made here as requested, or this session has none.
+
+    User namespaces are missing, or the layers cannot be where they would be; the message says what, and what to do.
+    """
+
+    code = "branch_unavailable"
 
 
 class StartupFailed(ShellUnavailable):

@@ -48,6 +48,8 @@ class Options(Record, unshown=("env", "extra_env")):
     redact: bool | tuple[re.Pattern[str], ...] = False
     snapshot: Snapshot | None = None
     recover: bool = False
+    branch: str | None = None
+    branch_dir: str | None = None
     umask: int | None = None  # of the client that opened it; None: the host's
 
     @classmethod
@@ -69,8 +71,12 @@ class Options(Record, unshown=("env", "extra_env")):
         check_flag("check_startup", made.check_startup)
         check_flag("recover", made.recover)
         check_policy(made.policy)
+        if made.branch is None and made.branch_dir is not None:
+            raise InvalidRequest("branch_dir= says where the layers of a branch are: give branch=, too")
         return made.__replace__(
             cwd=place_of(made.cwd),
+            branch=place_of(made.branch, "branch"),
+            branch_dir=place_of(made.branch_dir, "branch_dir"),
             bash=bash_of(made.bash),
             env=None if made.env is None else dict(made.env),
             extra_env=None if made.extra_env is None else dict(made.extra_env),
@@ -92,23 +98,27 @@ class Options(Record, unshown=("env", "extra_env")):
     @property
     def rules(self) -> Rules:
         """The rules of the session."""
-        return Rules(self.sandbox, self.policy, self.redact)
+        return Rules(self.sandbox, self.policy, self.redact, self.branch)
 
 
 class Rules(NamedTuple):
-    """What confines an agent, and which secrets are masked. None and False name no rule."""
+    """What confines an agent, and which secrets are masked. None and False name no rule.
+
+    ``branch``: the directory that it does not change, as it has a branch of it.
+    """
 
     sandbox: Sandbox | None = None
     policy: Policy | None = None
     redact: bool | tuple[re.Pattern[str], ...] = False
+    branch: str | None = None
 
     @classmethod
     def of(cls, options: SessionOptions) -> Rules:
         """The rules that options of a session name. Raises InvalidRequest."""
         check_sandbox(sandbox := options.get("sandbox"))
         check_policy(policy := options.get("policy"))
-        redact = options.get("redact")
-        return cls(sandbox, policy, redaction(False if redact is None else redact))
+        redact, branch = options.get("redact"), place_of(options.get("branch"), "branch")
+        return cls(sandbox, policy, redaction(False if redact is None else redact), branch and absolute(branch))
 
     def next(self, named: Rules) -> Rules:
         """The rules of the next session of an agent that has these, if its caller names those.
@@ -116,7 +126,7 @@ class Rules(NamedTuple):
         Each rule stays until another one is named in its place, or the agent is closed.
         """
         redact = self.redact if named.redact is False else named.redact
-        return Rules(named.sandbox or self.sandbox, named.policy or self.policy, redact)
+        return Rules(named.sandbox or self.sandbox, named.policy or self.policy, redact, named.branch or self.branch)
 
     def lacks(self, named: Rules) -> list[str]:
         """Which of the rules that are named these do not have."""
@@ -171,12 +181,12 @@ def check_policy(policy: object) -> None:
             raise InvalidRequest(f"policy must be a Policy, not {_shown(policy)}")
 
 
-def place_of(cwd: object) -> str | None:
+def place_of(cwd: object, name: str = "cwd") -> str | None:
     """Return ``cwd`` as text, without a check that the directory exists. Raises InvalidRequest."""
     if cwd is None:
         return None
-    if (place := path_of("cwd", cwd)) == "":
-        raise InvalidRequest("cwd '' is not a directory")
+    if (place := path_of(name, cwd)) == "":
+        raise InvalidRequest(f"{name} '' is not a directory")
     return place
 
 
@@ -278,3 +288,5 @@ class SessionOptions(TypedDict, total=False):
     redact: Redact
     snapshot: Snapshot | None
     recover: bool
+    branch: str | os.PathLike[str] | None
+    branch_dir: str | os.PathLike[str] | None

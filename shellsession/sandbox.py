@@ -175,7 +175,7 @@ class Facts:
     ``home``: the directory for files of all hosts of this user; ``slot``: the directory in it for this session.
     ``unreadable``: a file without any permission. ``write``: paths that can be written. ``hide``: hidden paths, each
     with whether it is a directory. ``resolver``: paths in /run that name resolution needs. ``wrapper``: a command that
-    starts bubblewrap, with mounts of its own.
+    starts bubblewrap, with mounts of its own. ``is_branched``: it starts in namespaces of a branch.
     """
 
     root: bool
@@ -189,6 +189,7 @@ class Facts:
     hide: tuple[tuple[str, bool], ...] = ()
     resolver: tuple[str, ...] = ()
     wrapper: tuple[str, ...] = ()
+    is_branched: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +226,10 @@ def command_line(sandbox: Sandbox, facts: Facts, command: list[str], seccomp: in
     # In a user namespace of its own, a command could mount the cgroup file system. Our cgroups belong to this user, who
     # needs no capability to change their limits.
     isolation += ["--disable-userns"] if facts.root or grouped else []
-    # Where mounts are shared (as systemd does), a later mount of the host would appear inside, and be writable.
-    prefix = [facts.unshare, "--map-current-user", "--mount", "--propagation", "private", "--", *facts.wrapper]
+    # Where mounts are shared (as systemd does), a later mount of the host would appear inside, and be writable. In the
+    # namespaces of a branch only its own mounts are shared, and shall appear.
+    propagation = "slave" if facts.is_branched else "private"
+    prefix = [facts.unshare, "--map-current-user", "--mount", "--propagation", propagation, "--", *facts.wrapper]
     # Root would otherwise keep every capability, and could undo the mounts.
     isolation += ["--cap-drop", "ALL", "--seccomp", str(seccomp)]
     # No --die-with-parent: the kernel would kill the sandbox when the thread that started it ends.

@@ -80,7 +80,11 @@ _SESSION: Final[dict[str, Any]] = {
     "redact": (re.compile("pin-[0-9]", re.IGNORECASE),),
     "snapshot": Snapshot("/usr"),
     "recover": True,
+    "branch": "/usr",
+    "branch_dir": "/var/tmp/branch",
 }
+# What an option is given together with.
+_WITH: Final[dict[str, dict[str, Any]]] = {"branch_dir": {"branch": "/usr"}}
 # Who does without these, and why.
 _NOT_STREAMED: Final = {
     "on_timeout": "who iterates cannot go on with a command that is handed back",
@@ -199,7 +203,7 @@ def test_each_place_has_each_option_of_a_session() -> None:
         return asyncio.run(opened(options))
 
     def arrives(name: str, make: Callable[..., Options]) -> bool:
-        with_it, without = make(**{name: _SESSION[name]}), make()
+        with_it, without = make(**{name: _SESSION[name]}, **_WITH.get(name, {})), make()
         return bool(getattr(with_it, name) == _SESSION[name] != getattr(without, name))
 
     said = [*lacking("_SESSION in this test", _SESSION.__contains__, names)]

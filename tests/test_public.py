@@ -35,6 +35,7 @@ _PUBLIC = [
     "AsyncJob",
     "AsyncRemoteSession",
     "AsyncSession",
+    "BranchUnavailable",
     "CommandError",
     "CommandFailed",
     "CommandTimeout",

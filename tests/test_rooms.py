@@ -44,7 +44,7 @@ _RESERVED: Final = {
     "termios": {"cli.terminal", "engine.bash.spawn", "engine.io.streams"},
     "tty": {"engine.io.streams"},
     "pty": set[str](),
-    "ctypes": {"engine.kernel.vfork", "engine.verbs.interrupt"},
+    "ctypes": {"engine.kernel.rooted", "engine.kernel.vfork", "engine.verbs.interrupt"},
     "asyncio": {
         "agents",
         "async_session",
@@ -58,7 +58,14 @@ _RESERVED: Final = {
         "workflow.drivers",
     },
     # Of the daemon's clients only the transport knows what carries the bytes.
-    "socket": {"daemon.server.service", "engine.bash.shell", "engine.bash.spawn", "engine.io.control_socket"},
+    "socket": {
+        "branch.mounts",
+        "daemon.server.service",
+        "engine.bash.shell",
+        "engine.bash.spawn",
+        "engine.io.control_socket",
+        "engine.kernel.vfork",
+    },
     "subprocess": {
         "cli.doctor",
         "cli.prompt",

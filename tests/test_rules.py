@@ -27,6 +27,7 @@ _VALUES: Final[dict[str, Sequence[Any]]] = {
     "sandbox": (None, Sandbox(), Sandbox(write=["/tmp"], memory="1G")),
     "policy": (None, Policy(deny=["a"]), Policy(deny=[re.compile("b")], write=["/tmp/*"])),
     "redact": (False, True, (re.compile("PIN-[0-9]+"),)),
+    "branch": (None, "/usr", "/tmp"),
 }
 _RULES: Final = st.builds(Rules, *map(st.sampled_from, _VALUES.values()))
 # What becomes of a session. "forgotten": the agent is closed.

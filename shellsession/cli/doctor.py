@@ -51,7 +51,7 @@ def own_parser() -> argparse.ArgumentParser:
 def main(words: Sequence[str]) -> int:
     given = own_parser().parse_args(words)
     # From the ground up: what fails first explains what fails later.
-    looks = (_system, _bash, _proc, _place, _terminals, _files, _ptrace, _sandbox, _groups, _session)
+    looks = (_system, _bash, _proc, _place, _terminals, _files, _ptrace, _sandbox, _branch, _groups, _session)
     signs, failed = {"ok": " ok ", "limited": " -- ", "failed": "FAIL"}, False
     for look in looks:
         one = look()
@@ -154,6 +154,21 @@ def _sandbox() -> Finding:
     except ShellSessionError as error:
         return Finding("sandbox", "limited", f"{version}: {error}")
     return Finding("sandbox", "ok", f"{version}; a session in a sandbox works")
+
+
+def _branch() -> Finding:
+    from tempfile import TemporaryDirectory
+
+    from ..errors import ShellSessionError
+    from ..session import Session
+
+    with TemporaryDirectory() as place:
+        try:
+            with Session(cwd=place, branch=place, timeout=_LONGEST) as session:
+                _open(session)
+        except ShellSessionError as error:
+            return Finding("branch", "limited", str(error))
+    return Finding("branch", "ok", "a session on a branch of its files works")
 
 
 def _groups() -> Finding:

@@ -42,6 +42,11 @@ def add_session(parser: argparse.ArgumentParser, description: str = NEW_SESSION,
             help="a variable of its environment (repeat)",
         )
     group.add_argument(
+        "--branch",
+        metavar="DIR",
+        help="write below DIR to a branch of it; DIR itself stays as it is",
+    )
+    group.add_argument(
         "--startup",
         metavar="COMMAND",
         action="append",
@@ -120,6 +125,8 @@ def options_of(args: argparse.Namespace, asks: bool = False) -> SessionOptions:
         options["cwd"] = _expanded(args.first_cwd)
     if args.extra_env is not None:
         options["extra_env"] = dict(args.extra_env)
+    if args.branch is not None:
+        options["branch"] = _expanded(args.branch)
     if args.startup is not None:
         options["startup"] = args.startup
     if (sandbox := _sandbox(args)) is not None:

@@ -46,7 +46,7 @@ function _shtab_shellsession_using
 end
 
 set -g _shtab_shellsession_commands run ls send wait interrupt jobs output restart snapshot restore fork kill attach forget workflow log history status doctor serve bridge stop mcp agent completion
-set -g _shtab_shellsession_opts_with_value --agent --allow --audit --bytes --cpu --cwd --deny --env --exclude --from --grep --hide --idempotency-key --idle-timeout --idle-ttl --input --junit --keys --lease --lines --log-file --log-level --markdown --max-chars --max-sessions --memory --model --on-timeout --only --others --pass-env --patience --redirect --rerun --session --since --skip --socket --startup --stream --tail --timeout --until --via --write -C -n -s
+set -g _shtab_shellsession_opts_with_value --agent --allow --audit --branch --bytes --cpu --cwd --deny --env --exclude --from --grep --hide --idempotency-key --idle-timeout --idle-ttl --input --junit --keys --lease --lines --log-file --log-level --markdown --max-chars --max-sessions --memory --model --on-timeout --only --others --pass-env --patience --redirect --rerun --session --since --skip --socket --startup --stream --tail --timeout --until --via --write -C -n -s
 
 complete -c shellsession -e
 complete -c shellsession -f
@@ -76,6 +76,7 @@ complete -c shellsession -n '_shtab_shellsession_using run' -l json -d 'print th
 complete -c shellsession -n '_shtab_shellsession_using run' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
 complete -c shellsession -n '_shtab_shellsession_using run' -l via -x -d 'a program that leads to the daemon elsewhere, such as '"'"'ssh box'"'"''
 complete -c shellsession -n '_shtab_shellsession_using run' -l cwd -xka "(__fish_complete_directories)" -d 'where it starts'
+complete -c shellsession -n '_shtab_shellsession_using run' -l branch -xka "(__fish_complete_directories)" -d 'write below DIR to a branch of it'
 complete -c shellsession -n '_shtab_shellsession_using run' -l startup -xka "(__fish_complete_path (commandline -ct))" -d 'what its shell runs first, before any command, such as '"'"'. venv/bin/activate'"'"''
 complete -c shellsession -n '_shtab_shellsession_using run' -l sandbox -d 'confine it with bubblewrap'
 complete -c shellsession -n '_shtab_shellsession_using run' -l write -xka "(__fish_complete_directories)" -d 'what it can write'
@@ -239,6 +240,7 @@ complete -c shellsession -n '_shtab_shellsession_using serve' -l log-file -xka "
 complete -c shellsession -n '_shtab_shellsession_using serve' -l detach -d 'return when it listens'
 complete -c shellsession -n '_shtab_shellsession_using serve' -s C -l cwd -xka "(__fish_complete_directories)" -d 'where it starts'
 complete -c shellsession -n '_shtab_shellsession_using serve' -l env -x -d 'a variable of its environment'
+complete -c shellsession -n '_shtab_shellsession_using serve' -l branch -xka "(__fish_complete_directories)" -d 'write below DIR to a branch of it'
 complete -c shellsession -n '_shtab_shellsession_using serve' -l startup -xka "(__fish_complete_path (commandline -ct))" -d 'what its shell runs first, before any command, such as '"'"'. venv/bin/activate'"'"''
 complete -c shellsession -n '_shtab_shellsession_using serve' -l sandbox -d 'confine it with bubblewrap'
 complete -c shellsession -n '_shtab_shellsession_using serve' -l write -xka "(__fish_complete_directories)" -d 'what it can write'
@@ -273,6 +275,7 @@ complete -c shellsession -n '_shtab_shellsession_using mcp' -l patience -x -d 's
 complete -c shellsession -n '_shtab_shellsession_using mcp' -l max-chars -x -d 'the longest text that the model gets'
 complete -c shellsession -n '_shtab_shellsession_using mcp' -s C -l cwd -xka "(__fish_complete_directories)" -d 'where it starts'
 complete -c shellsession -n '_shtab_shellsession_using mcp' -l env -x -d 'a variable of its environment'
+complete -c shellsession -n '_shtab_shellsession_using mcp' -l branch -xka "(__fish_complete_directories)" -d 'write below DIR to a branch of it'
 complete -c shellsession -n '_shtab_shellsession_using mcp' -l startup -xka "(__fish_complete_path (commandline -ct))" -d 'what its shell runs first, before any command, such as '"'"'. venv/bin/activate'"'"''
 complete -c shellsession -n '_shtab_shellsession_using mcp' -l sandbox -d 'confine it with bubblewrap'
 complete -c shellsession -n '_shtab_shellsession_using mcp' -l write -xka "(__fish_complete_directories)" -d 'what it can write'

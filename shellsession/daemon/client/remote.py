@@ -124,6 +124,9 @@ def opening(options: SessionOptions, inherited: dict[str, Any] | None = None) ->
                 " call policy.check() before run()"
             )
         fields["policy"] = made.policy.to_dict()
+    for name, place in (("branch", made.branch), ("branch_dir", made.branch_dir)):
+        if place is not None:
+            fields[name] = _path(place)
     if made.redact is not False:
         fields["redact"] = redact_data(made.redact)
     return fields
@@ -131,7 +134,7 @@ def opening(options: SessionOptions, inherited: dict[str, Any] | None = None) ->
 
 def check_elsewhere(options: SessionOptions) -> None:
     """Raise InvalidRequest for a relative path, which would start in a directory of this machine."""
-    paths: list[tuple[str, Any]] = [(name, options.get(name)) for name in ("cwd", "bash")]
+    paths: list[tuple[str, Any]] = [(name, options.get(name)) for name in ("cwd", "bash", "branch", "branch_dir")]
     if (limits := options.get("limits")) is not None:
         paths.append(("limits: spill", limits.spill))
     for name, path in paths:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from ... import models
 from ...errors import InvalidRequest, VersionMismatch
 from ...models import TTY, Limits, OnOverflow, OnTimeout
-from ...options import Rules
+from ...options import Rules, place_of
 from ...redact import redact_data, redact_from
 from ...sandbox import Sandbox
 from ...search import TOO_SLOW, SearchTooSlow, limited
@@ -106,12 +106,13 @@ class RulesFields(BaseModel):
     sandbox: SandboxFields | None = None
     policy: dict[str, Any] | None = None  # as ``Policy.to_dict`` makes it; ``Policy.from_dict`` checks it
     redact: bool | list[str | list[str | int]] = False  # as ``redact_data`` makes it
+    branch: str | None = None
 
     @classmethod
     def of(cls, rules: Rules) -> RulesFields:
         sandbox = None if rules.sandbox is None else SandboxFields.of(rules.sandbox)
         policy = None if rules.policy is None else rules.policy.to_dict()
-        return RulesFields(sandbox=sandbox, policy=policy, redact=redact_data(rules.redact))
+        return RulesFields(sandbox=sandbox, policy=policy, redact=redact_data(rules.redact), branch=rules.branch)
 
     def made(self) -> Rules:
         """Raises InvalidRequest."""
@@ -119,7 +120,7 @@ class RulesFields(BaseModel):
         try:
             with limited():
                 policy = None if self.policy is None else _policy_of(self.policy)
-                return Rules(sandbox, policy, redact_from(self.redact))
+                return Rules(sandbox, policy, redact_from(self.redact), place_of(self.branch, "branch"))
         except SearchTooSlow:
             raise InvalidRequest(f"policy, redact: compiling the patterns {TOO_SLOW}") from None
 
@@ -162,6 +163,7 @@ class Open(OfAgent, RulesFields):
     size: Annotated[list[int], Field(min_length=2, max_length=2)] = [200, 50]
     bash: str = "bash"
     recover: bool = False
+    branch_dir: str | None = None
     idle_ttl: float | None = None  # if it is sent, for this session from now on
     cwd_named: bool = False
     create: bool = True

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...agents import STATE_IS_LOST, WAS_IDLE, AsyncAgents
 from ...async_session import AsyncSession
+from ...branch.branch import directory_of
 from ...engine.bash.spawn import for_agent
 from ...engine.io.output import without_output
 from ...engine.io.streams import FULL_PAUSE
@@ -174,6 +175,8 @@ class Sessions:
         given = {**dict(request), "env": env, **rules._asdict()}
         given["limits"] = None if request.limits is None else request.limits.made()
         given["stdin"] = None if request.stdin is None else TTY
+        if rules.branch is not None and request.branch_dir is None:
+            given["branch_dir"] = directory_of(f"{self._store.path}\0{request.agent}")
         options = Options.of(given)
         session = self._agents.take(request.agent, options.rules, lambda _: AsyncSession.of(options))
         self._set_idle_ttl(session, request)
@@ -337,15 +340,18 @@ def _check_same(request: requests.Open, options: Options) -> None:
     """Raise AlreadyOpen unless a session with these options is what the request names."""
     lacking = options.rules.lacks(request.made())
     limits, variables = request.limits, (options.extra_env or {}).items()
+    branch = "no branch" if options.branch is None else f"a branch of {options.branch}"
     for name, differs, how in (
         ("sandbox", "sandbox" in lacking, "which is not confined by this sandbox"),
         ("policy", "policy" in lacking, "which does not have this policy"),
         ("redact", "redact" in lacking, "which does not redact these secrets"),
+        ("branch", "branch" in lacking, f"which has {branch}"),
         ("cwd", not _is_in(request, options.cwd), f"which was opened in {options.cwd}"),
         ("env", not request.inherited and request.env != options.env, "which was opened with another environment"),
         ("extra_env", not (request.extra_env or {}).items() <= variables, "which was opened without these variables"),
         ("startup", commands_of("startup", request.startup) != options.startup, "which began with other commands"),
         ("limits", limits is not None and limits.made() != options.limits, "which has other limits of output"),
+        ("branch_dir", request.branch_dir != options.branch_dir, f"which has its branch in {options.branch_dir}"),
         ("recover", request.recover and not options.recover, "which was opened without recover=True"),
     ):
         if differs and (name in Rules._fields or name in request.exact):

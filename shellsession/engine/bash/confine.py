@@ -31,8 +31,11 @@ def bash_script(bash: str, text: str) -> tuple[str, ...]:
     return bash, "--noprofile", "--norc", "-p", "-c", text
 
 
-def sandbox_facts(sandbox: Sandbox, bash: str, cwd: str, slot: Slot) -> Facts:
-    """What bubblewrap's command line needs to know about this machine. Raises SandboxUnavailable."""
+def sandbox_facts(sandbox: Sandbox, bash: str, cwd: str, slot: Slot, base: str | None) -> Facts:
+    """What bubblewrap's command line needs to know about this machine. Raises SandboxUnavailable.
+
+    ``base``: the directory of which the session has a branch.
+    """
     root = os.getuid() == 0
     tools = {}
     for tool, package in (("bwrap", "bubblewrap"), ("unshare", "util-linux"), ("mount", "mount"))[: 3 if root else 2]:
@@ -46,6 +49,12 @@ def sandbox_facts(sandbox: Sandbox, bash: str, cwd: str, slot: Slot) -> Facts:
     hidden = [existing("hide", path) for path in hide]
     for path in (*write, *hide):
         _refuse_changeable(path, writable)
+    for path in (*writable, *hidden):
+        if base is not None and path != base and is_within(path, base):
+            raise SandboxUnavailable(
+                f"sandbox: {path!r} is in {base!r}, of which this session has a branch: name only that directory, or"
+                " one above it"
+            )
     for socket in (os.environ.get("SHELLSESSION_SOCKET"), the_guard().socket):
         if socket and os.path.exists(socket):
             hidden.append(os.path.realpath(socket))  # through it a command could run others outside the sandbox
@@ -74,6 +83,7 @@ def sandbox_facts(sandbox: Sandbox, bash: str, cwd: str, slot: Slot) -> Facts:
         tuple((path, os.path.isdir(path)) for path in hidden),
         (resolver,) if resolver.startswith("/run/") and os.path.exists(resolver) else (),
         (*bash_script(bash, _READ_ONLY_DEVICES), tools["mount"]) if root else (),
+        base is not None,
     )
 
 

@@ -109,6 +109,7 @@ class Shell:
         cwd: str,
         size: tuple[int, int],
         launch: Launch,
+        is_branched: bool = False,
     ) -> None:
         self.wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)  # see wake
         self._wake_lock = threading.RLock()  # reentrant: on Python 3.14 a thread that gets Ctrl-C may keep it locked
@@ -116,7 +117,8 @@ class Shell:
         self.pid: int = process.pid
         self._child: int = process.pid  # the process that we reap: bash itself, unless that is sandboxed
         self._memory_kills = 0
-        self._root = ""  # the path at which bash's file system is visible here
+        # The path at which bash's file system is visible here, if that is another one than ours.
+        self._root = f"/proc/{process.pid}/root" if is_branched else ""
         self.control = ControlSocket(control)
         self.own_stdout = own_stdout  # bash's own stdout: commands have another, only traps write here
         self.prompt = b""  # what bash is known to print on its own stderr before it reads a line: PS1

@@ -16,13 +16,14 @@ import socket
 import struct
 import termios
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from ptyprocess import PtyProcess
 
+from ...branch.branch import Branch
 from ...errors import NO_PROCESS, LimitReached, SandboxUnavailable, ShellUnavailable
 from ...options import Options, absolute
 from ...sandbox import USABLE, command_line
@@ -103,7 +104,7 @@ _ARGUMENTS: Final = ["--noprofile", "--norc", "--noediting", "+H", "+o", "histor
 _FIRST: Final = '((SHLVL -= BASH_VERSINFO[0] > 4)); exec 3>&2 2>/dev/null; (exec -a bash "$0" "$@" 2>&3 3>&-); exit $?'
 
 
-def plan(options: Options, bash: str, cwd: str, slot: Slot | None) -> Launch:
+def plan(options: Options, bash: str, cwd: str, slot: Slot | None, branch: Branch | None) -> Launch:
     """How to launch bash with these options; a sandbox needs the slot. Raises SandboxUnavailable.
 
     In a sandbox this makes its control groups. The caller removes them.
@@ -115,7 +116,8 @@ def plan(options: Options, bash: str, cwd: str, slot: Slot | None) -> Launch:
         return Launch(bash, ["bash", *_ARGUMENTS], umask)
     assert slot is not None
     rules = _seccomp_rules()
-    facts, command = sandbox_facts(sandbox, bash, cwd, slot), [*bash_script(bash, _FIRST), bash, *_ARGUMENTS]
+    base = None if branch is None else branch.base
+    facts, command = sandbox_facts(sandbox, bash, cwd, slot, base), [*bash_script(bash, _FIRST), bash, *_ARGUMENTS]
     with ExitStack() as on_failure:
         prelude, groups = sandbox_limits(sandbox, slot, on_failure)
         argv = command_line(sandbox, facts, command, vfork.KEPT, grouped=bool(groups))
@@ -173,8 +175,11 @@ def find_bash(name: str) -> str | None:
     return shutil.which(name) or shutil.which(name, path=os.defpath)
 
 
-def spawn(options: Options, env: Mapping[str, str]) -> Shell:
-    """Start bash. Raises ShellUnavailable, SandboxUnavailable or LimitReached."""
+def spawn(options: Options, env: Mapping[str, str], branch: Branch | None = None) -> Shell:
+    """Start bash, on the branch if there is one, which this opens.
+
+    Raises ShellUnavailable, SandboxUnavailable, BranchUnavailable or LimitReached.
+    """
     bash = find_bash(options.bash)
     if bash is None:
         raise ShellUnavailable(f"no {options.bash!r} on PATH: install bash 4.4 or newer, or pass bash=<path>")
@@ -184,6 +189,8 @@ def spawn(options: Options, env: Mapping[str, str]) -> Shell:
     try:
         with ExitStack() as undo:
             _fill_first_three(undo)
+            if branch is not None:
+                branch.open()
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             own_stdout, their_stdout = os.pipe()
             undo.callback(theirs.close)
@@ -196,14 +203,15 @@ def spawn(options: Options, env: Mapping[str, str]) -> Shell:
             on_failure.callback(guard.free, tag)
             # A sandbox needs the slot before it starts. Otherwise the slot is made while bash starts.
             slot = None if options.sandbox is None else _open_slot(tag, bash, on_failure)
-            launch = plan(options, bash, cwd, slot)
+            launch = plan(options, bash, cwd, slot, branch)
             for group in launch.groups:
                 on_failure.callback(cgroups.remove, group)
-            process = _start(launch, options.size, env, theirs.fileno(), their_stdout, tag, cwd)
+            entering = () if branch is None else branch.entering(launch.is_sandboxed)
+            process = _start(launch, options.size, env, theirs.fileno(), their_stdout, tag, cwd, entering)
             on_failure.callback(_kill, process)
             slot = slot or _open_slot(tag, bash, on_failure)
             os.set_blocking(own_stdout, False)
-            shell = Shell(process, ours, own_stdout, guard, slot, cwd, options.size, launch)
+            shell = Shell(process, ours, own_stdout, guard, slot, cwd, options.size, launch, branch is not None)
             on_failure.pop_all()
             guard.children.add(process.pid)
             return shell
@@ -260,11 +268,12 @@ def _start(
     own_stdout: int,
     tag: int,
     cwd: str,
+    entering: Iterable[vfork.Call],
 ) -> PtyProcess:
     """Start the process, with a new terminal and the calls that set up its streams and surroundings."""
     with ExitStack() as undo:
         optional = _optional_calls(tag)  # run first: they end with FORGIVE, which forgives all failures before it
-        calls = [*_stream_calls(control, own_stdout), *_state_calls(cwd)]
+        calls = [*entering, *_stream_calls(control, own_stdout), *_state_calls(cwd)]
         for group in launch.groups:
             undo.callback(os.close, entrance := cgroups.entrance(group))
             calls.append(("write", (entrance, b"0", 1)))

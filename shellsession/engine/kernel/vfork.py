@@ -18,6 +18,8 @@ import fcntl
 import os
 import resource
 import signal
+import socket
+import struct
 import sys
 import warnings
 from collections import deque
@@ -41,6 +43,7 @@ _SIGSET: Final = 128  # bytes of a sigset_t
 _LAST: Final = 0x7FFFFFFF  # the highest possible descriptor
 _MANY: Final = 1 << 20  # at most this many descriptors are closed where that takes a call for each
 KEPT: Final = 3  # the number of the extra descriptor in the program
+_RIGHTS: Final = 1  # SCM_RIGHTS
 _EXECUTE: Final = "execve"
 _NOT_RUN: Final = 127
 
@@ -80,6 +83,46 @@ def perform(calls: Sequence[Call]) -> None:
         else:
             getattr(LIBC, call[0])(*_plain(call[1]))
     _check()
+
+
+def perform_apart(calls: Sequence[Call], spaces: int = 0) -> None:
+    """Make the calls in a child, which ends then. Raises OSError if one of them has failed.
+
+    The child has one thread, as setns(2) into a user namespace demands. ``spaces``: the namespaces that are made for
+    it, as flags of clone(2). A failed call does not stop it.
+    """
+    if is_possible():
+        ending: list[Call] = [*_forgiving(calls), ("_exit", (0,))]
+        _wait(_clone(ending, spaces=spaces))
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # see ``_copy``
+        pid = os.fork()
+    if pid == 0:
+        number = errno.EINVAL
+        try:
+            perform([*_unshare(spaces), *calls])
+            number = 0
+        except OSError as error:
+            number = error.errno or number
+        finally:
+            os._exit(number)
+    if number := os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]):
+        raise OSError(number, os.strerror(number))
+
+
+def passing(end: int, descriptors: Sequence[int]) -> Call:
+    """The call that sends these descriptors of the child over its socket."""
+    size = struct.calcsize("i") * len(descriptors)
+    right = struct.pack(
+        f"Nii{len(descriptors)}i", struct.calcsize("Nii") + size, socket.SOL_SOCKET, _RIGHTS, *descriptors
+    )
+    control, byte = ctypes.create_string_buffer(right, len(right) + -len(right) % 8), ctypes.create_string_buffer(1)
+    piece = ctypes.create_string_buffer(struct.pack("PN", ctypes.addressof(byte), 1))
+    words = ctypes.addressof(piece), 1, ctypes.addressof(control), len(control.raw)
+    header: Any = ctypes.create_string_buffer(struct.pack("PIPNPNi", 0, 0, *words, 0))
+    header.parts = control, byte, piece  # kept as long as the call
+    return "sendmsg", (end, header, 0)
 
 
 def spawn(calls: Sequence[Call], program: str, argv: list[str], env: Mapping[str, str], kept: int | None = None) -> int:
@@ -126,18 +169,23 @@ def survives(calls: Sequence[Call]) -> bool:
 
 def _borrow(calls: Sequence[Call], program: str, argv: list[str], env: Mapping[str, str], closed: int) -> int:
     """``spawn`` with a child that borrows our memory."""
-    LIBC.__errno_location.restype = ctypes.c_void_p
-    forgive: Call = ("memset", (LIBC.__errno_location(), 0, ctypes.sizeof(ctypes.c_int)))
     words, variables = _words(argv), _words(f"{name}={value}" for name, value in env.items())
     last: list[Call] = [
         ("close_range", (closed, _LAST, 0)),
         (_EXECUTE, (os.fsencode(program), words, variables)),
         ("_exit", (_NOT_RUN,)),
     ]
-    return _clone([forgive if call is FORGIVE else call for call in calls] + last)
+    return _clone(_forgiving(calls) + last)
 
 
-def _clone(calls: list[Call], borrowing: bool = True) -> int:
+def _forgiving(calls: Sequence[Call]) -> list[Call]:
+    """The calls, with one that resets our errno in the place of each FORGIVE."""
+    LIBC.__errno_location.restype = ctypes.c_void_p
+    forgive: Call = ("memset", (LIBC.__errno_location(), 0, ctypes.sizeof(ctypes.c_int)))
+    return [forgive if call is FORGIVE else call for call in calls]
+
+
+def _clone(calls: list[Call], borrowing: bool = True, spaces: int = 0) -> int:
     """Start a child that makes the calls; return its process id.
 
     Raises OSError if a call failed: a child that borrows our memory also sets our errno.
@@ -152,7 +200,7 @@ def _clone(calls: list[Call], borrowing: bool = True) -> int:
             LIBC.pthread_sigmask(signal.SIG_SETMASK, b"\xff" * _SIGSET, None)
             contexts = _chain(calls)
             top = ctypes.c_void_p(ctypes.addressof(stack) + _STACK & ~0xF)
-            flags = _CLONE_VM * borrowing | _CLONE_VFORK | _CLONE_PARENT_SETTID | signal.SIGCHLD
+            flags = _CLONE_VM * borrowing | _CLONE_VFORK | _CLONE_PARENT_SETTID | signal.SIGCHLD | spaces
             ctypes.set_errno(0)
             LIBC.clone(LIBC.setcontext, top, flags, contexts[0], ctypes.byref(child))
             _free.extend(contexts)
@@ -171,6 +219,15 @@ def _reap(child: int) -> None:
         with suppress(ProcessLookupError, ChildProcessError):  # the host may ignore SIGCHLD: then there is no zombie
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
+
+
+def _wait(child: int) -> None:
+    with suppress(ChildProcessError):  # as in ``_reap``
+        os.waitpid(child, 0)
+
+
+def _unshare(spaces: int) -> list[Call]:
+    return [("unshare", (spaces,))] if spaces else []
 
 
 def _copy(calls: Sequence[Call], program: str, argv: list[str], env: Mapping[str, str], closed: int) -> int:

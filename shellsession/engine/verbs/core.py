@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ...branch.branch import Branch
 from ...errors import FORKED, IS_CLOSED, NotRunning, SessionClosed, ShellUnavailable
 from ...models import Result, State
 from ...observe import Observer, Observing, Tap
@@ -77,6 +78,7 @@ class Core:
         self.kill_reason = ""  # why another thread ends the shell under a running command; "" if none does
         self.terminal_job: SessionJob | None = None  # the job that gets the terminal's output now
         self.size = options.size
+        self.branch = None if options.branch is None else Branch(options.branch, options.branch_dir)
         self.host = Host()
         self.callback_tasks: set[object] = set()  # tasks in an awaited callback of a running command
         self.unattended_reader: UnattendedReader | None = None  # between two verbs, of a command that was handed back

@@ -195,7 +195,7 @@ class Engine(Core):
         try:
             env = self.environment()  # before signals are deferred: a policy may search long for what it hides
             with signals_deferred():
-                shell = self.own(spawn(self.options, env), env)
+                shell = self.own(spawn(self.options, env, self.branch), env)
             shell.resize(self.size)
             self.forget_bash()
             self.learn(unseen=any(name.startswith("BASH_FUNC_") for name in env))
@@ -532,7 +532,8 @@ class Engine(Core):
                 "read_file and write_file would act outside the session's sandbox: use a command, such as"
                 ' run(["cat", path]) or run("cat >file", stdin=data)'
             )
-        return partial(access, request, self.cwd(), self.umask())
+        root = None if self.branch is None else self.branch.open().root
+        return partial(access, request, self.cwd(), self.umask(), root)
 
     def exit_code(self, job: SessionJob) -> Steps[int | None]:
         """Ask bash for the exit status of a job that has ended. None if bash is not idle, or does not know it."""
@@ -609,6 +610,8 @@ class Engine(Core):
         finally:
             self.outputs.close()
             self.taps.clear()  # they may refer to the engine
+            if self.branch is not None:
+                self.branch.close()
         if self._start_logged:
             self._start_logged = False
             self._log("session closed")

@@ -1,0 +1,261 @@
+"""``Branch``: the files of one session below one directory, as layers over it.
+
+On disk, in the directory of the branch::
+
+    branch.json      what it is a branch of, and the names of its layers, the lowest first
+    layers/N/upper   what was written in one layer; layers/N/work is the kernel's
+    layers/base      the directory itself, for the kernel
+
+The last layer is written to, by one mount only. All below it are frozen. Law: branch.json is written last, and names
+only what is there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import stat
+from contextlib import suppress
+from hashlib import sha256
+from typing import Any, Final, NamedTuple
+
+from ..engine.io.directories import homes, make_private, state_directory
+from ..engine.kernel import proc
+from ..engine.kernel.vfork import Call
+from ..errors import BranchUnavailable
+from . import mounts
+
+_RECORD: Final = "branch.json"
+_LAYERS: Final = "layers"
+_HOME: Final = "branches"
+_FORMAT: Final = 1
+
+
+class _Mount(NamedTuple):
+    """A mount: the directory of its file system that it shows, and where."""
+
+    device: str
+    root: str
+    point: str
+
+
+class Branch:
+    """A branch of ``base``. ``directory``: where its layers are; None: in a new one.
+
+    It is made by ``open``, and ``spaces`` are its namespaces from then on.
+    """
+
+    def __init__(self, base: str, directory: str | None) -> None:
+        self.base = os.path.realpath(base)
+        self.directory = os.path.realpath(directory or os.path.join(_home(), os.urandom(8).hex()))
+        self.layers: list[str] = []
+        self.spaces: mounts.Spaces | None = None
+        self._lock = -1
+
+    # -- open and close
+
+    def open(self) -> mounts.Spaces:
+        """Make the branch, unless it is open. Raises BranchUnavailable."""
+        if self.spaces is not None:
+            return self.spaces
+        try:
+            self._check(all_mounts := _mounts())
+            self._make_directory()
+            self._read()
+            self.add_layer()
+            covered = self._covered(all_mounts)
+            self.spaces = mounts.make(self.base, self._path(_LAYERS), self.layers, covered)
+            self._write()
+            return self.spaces
+        except BaseException as error:
+            self.close()
+            if isinstance(error, OSError):
+                raise BranchUnavailable(
+                    f"the branch of {self.base} cannot be made in {self.directory}: {error}; name another directory"
+                    " with branch_dir="
+                ) from error
+            raise
+
+    def close(self) -> None:
+        """Give up the namespaces. If nothing was written, remove the layers; else a later ``open`` goes on."""
+        spaces, self.spaces = self.spaces, None
+        if spaces is not None:
+            spaces.close()
+        lock, self._lock = self._lock, -1
+        if lock >= 0:
+            if spaces is not None and not self.has_changes():
+                self._remove_all()
+            os.close(lock)
+
+    def has_changes(self) -> bool:
+        """Whether anything was written on the branch."""
+        return any(os.listdir(self._path(_LAYERS, name, "upper")) for name in self.layers)
+
+    def entering(self, is_sandboxed: bool) -> list[Call]:
+        """The calls with which a child enters the branch. It must be open."""
+        assert self.spaces is not None
+        return mounts.entering(self.spaces, is_sandboxed)
+
+    def _remove_all(self) -> None:
+        """Remove all that is ours. A directory that a caller has named stays."""
+        _remove(self._path(_LAYERS))
+        os.unlink(self._path(_RECORD))
+        if self._is_at_home:
+            os.rmdir(self.directory)
+
+    def _check(self, all_mounts: list[_Mount]) -> None:
+        """Raise BranchUnavailable if there can be no branch of this directory, or not with its layers there."""
+        base = self.base
+        if not os.path.isdir(base):
+            raise BranchUnavailable(f"branch: {base!r} is not a directory: make it, or name another")
+        if (owner := os.stat(base).st_uid) != os.geteuid() == 0:
+            raise BranchUnavailable(
+                f"branch: {base!r} belongs to user {owner}, whose files root cannot change on a branch: run this as"
+                " that user"
+            )
+        if _is_within(self.directory, base):
+            raise BranchUnavailable(
+                f"the layers of a branch of {base!r} cannot be in it, at {self.directory!r}: name another directory"
+                " with branch_dir="
+            )
+        for home in homes():
+            if _is_within(os.path.realpath(home), base) and os.path.isdir(home):
+                raise BranchUnavailable(
+                    f"branch: {base!r} contains the files of sessions, in {home!r}: name a directory that does not"
+                )
+        for mount in all_mounts:
+            if mount.point != base and _is_within(mount.point, base):
+                raise BranchUnavailable(
+                    f"branch: another file system is mounted at {mount.point!r}, in {base!r}, and a branch has one:"
+                    " unmount it, or name a directory without it"
+                )
+
+    def _covered(self, all_mounts: list[_Mount]) -> list[str]:
+        """The directories that nobody shall see on the branch: those of the layers, and further ways to the base."""
+        found = {os.path.dirname(self.directory) if self._is_at_home else self.directory}
+        for path in (self.base, self.directory):
+            mount = max((one for one in all_mounts if _is_within(path, one.point)), key=lambda one: len(one.point))
+            inner = _moved(path, mount.point, mount.root)
+            for other in all_mounts:
+                if other.device == mount.device and other is not mount:
+                    if _is_within(inner, other.root):
+                        found.add(_moved(inner, other.root, other.point))
+                    elif _is_within(other.root, inner):
+                        found.add(other.point)
+        return sorted(path for path in found if os.path.isdir(path) and not _is_within(path, self.base))
+
+    @property
+    def _is_at_home(self) -> bool:
+        """Whether its directory is among those that we have named."""
+        return os.path.dirname(self.directory) == os.path.realpath(_home())
+
+    # -- on disk
+
+    def _path(self, *names: str) -> str:
+        return os.path.join(self.directory, *names)
+
+    def _make_directory(self) -> None:
+        os.makedirs(os.path.dirname(self.directory), 0o700, exist_ok=True)
+        make_private(self.directory)
+        self._lock = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(self._lock)
+            self._lock = -1
+            raise BranchUnavailable(
+                f"the branch in {self.directory} is open in another session: close that, or name another branch_dir="
+            ) from error
+        os.makedirs(self._path(_LAYERS, mounts.BASE), 0o700, exist_ok=True)
+
+    def _read(self) -> None:
+        """Read what was written last. Raises BranchUnavailable if this is the directory of something else."""
+        self.layers = []
+        try:
+            with open(self._path(_RECORD), encoding="utf-8") as file:
+                record = json.load(file)
+        except FileNotFoundError:
+            if set(os.listdir(self.directory)) > {_LAYERS}:
+                raise BranchUnavailable(
+                    f"branch_dir: {self.directory} is not empty, and no directory of a branch: name another"
+                ) from None
+            return
+        if record.get("format") != _FORMAT or record["base"] != self.base:
+            raise BranchUnavailable(
+                f"branch_dir: {self.directory} has a branch of {record.get('base')!r}, in format"
+                f" {record.get('format')}: name another directory"
+            )
+        self.layers = [name for name in record["layers"] if os.listdir(self._path(_LAYERS, name, "upper"))]
+        for name in os.listdir(self._path(_LAYERS)):
+            if name.isdecimal() and name not in self.layers:  # it is empty, or was being made when its host was killed
+                _remove(self._path(_LAYERS, name))
+
+    def _write(self) -> None:
+        record: dict[str, Any] = {
+            "format": _FORMAT,
+            "base": self.base,
+            "layers": self.layers,
+        }
+        fresh = self._path(f"{_RECORD}.new")
+        with open(fresh, "w", encoding="utf-8") as file:
+            json.dump(record, file)
+        os.replace(fresh, self._path(_RECORD))
+
+    def add_layer(self) -> str:
+        """Make an empty layer on top of the others."""
+        numbers = [int(one) for one in os.listdir(self._path(_LAYERS)) if one.isdecimal()]
+        name = str(max(numbers, default=-1) + 1)
+        for part in ("upper", "work"):
+            os.makedirs(path := self._path(_LAYERS, name, part), 0o700)
+            os.chown(path, -1, os.getegid())  # above may have the setgid bit, and a group that the branch does not know
+        below = os.stat(self._path(_LAYERS, self.layers[-1], "upper") if self.layers else self.base)
+        upper = self._path(_LAYERS, name, "upper")
+        os.chmod(upper, stat.S_IMODE(below.st_mode))
+        os.utime(upper, ns=(below.st_atime_ns, below.st_mtime_ns))
+        self.layers.append(name)
+        return name
+
+
+def directory_of(key: str) -> str:
+    """The directory of the branch with this key, where no other is named."""
+    return os.path.join(_home(), sha256(os.fsencode(key)).hexdigest()[:16])
+
+
+def _home() -> str:
+    """The directory of the branches of this user that have no other."""
+    return os.path.join(state_directory(), _HOME)
+
+
+def _is_within(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(directory.rstrip("/") + "/")
+
+
+def _moved(path: str, before: str, after: str) -> str:
+    """The path with another beginning."""
+    return os.path.normpath(os.path.join(after, os.path.relpath(path, before)))
+
+
+def _mounts() -> list[_Mount]:
+    fields = (line.split(" ", 5) for line in proc.lines("/proc/self/mountinfo"))
+    return [_Mount(device, _plain(root), _plain(point)) for _, _, device, root, point, _ in fields]
+
+
+def _plain(path: str) -> str:
+    """A path as mountinfo has it, with its spaces and backslashes in octal."""
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), path)
+
+
+def _remove(directory: str) -> None:
+    """Remove a tree of ours, also where a command has taken away its modes."""
+
+    def retry(_: object, path: str, __: object) -> None:
+        for one in (os.path.dirname(path), path):
+            with suppress(OSError):
+                if stat.S_ISDIR(os.lstat(one).st_mode):
+                    os.chmod(one, 0o700)
+        shutil.rmtree(path, ignore_errors=True)
+
+    shutil.rmtree(directory, onerror=retry)

@@ -1,0 +1,167 @@
+"""The mounts of a branch: an overlay over a directory, in namespaces that only the branch's shells see.
+
+``make`` makes the namespaces and the first overlay. A child enters them with ``entering``, before it runs bash.
+``stack`` mounts another overlay over the last one: what the last one has written is frozen then.
+
+All of this is done by children with one thread (see ``vfork``), which end at once. No process holds the namespaces but
+the shells, and this one by its descriptors: they end with these.
+
+Why bash cannot reach the directory below the overlay: in the namespaces it has no capability and can get none. The
+directory is bound among the layers, which an empty read-only file system covers, as it covers each other path to them.
+In a further user namespace, which anybody may make, these mounts are locked together.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from ..engine.kernel.vfork import Call, passing, perform_apart
+from ..errors import BranchUnavailable
+
+# <linux/sched.h>, <linux/mount.h>, <linux/prctl.h>, <linux/capability.h>
+_NEW_USER, _NEW_MOUNTS = 0x10000000, 0x00020000
+_SPACES: Final = _NEW_USER | _NEW_MOUNTS
+_READ_ONLY, _NO_SETUID, _NO_DEVICES, _BIND, _RECURSIVE, _PRIVATE, _SHARED = 1, 2, 4, 1 << 12, 1 << 14, 1 << 18, 1 << 20
+_NO_NEW_PRIVILEGES: Final = 38
+_CAPABILITIES_VERSION: Final = 0x20080522
+# The base is bound there, in the directory of the layers. No layer has this name.
+BASE: Final = "base"
+# The kernel takes one page of options.
+_PAGE: Final = 4096
+
+
+_NO_NAMESPACES: Final = (
+    "a branch needs user namespaces, and this process cannot make one with mounts of its own ({}): see `sysctl"
+    " user.max_user_namespaces kernel.unprivileged_userns_clone kernel.apparmor_restrict_unprivileged_userns`; in a"
+    " container, let it make namespaces, and mount /proc; or leave out branch="
+)
+_NO_OVERLAY: Final = (
+    "the kernel makes no overlay of {} with its layers in {} ({}): these must be on a local disk with extended"
+    " attributes (ext4, xfs, btrfs), not on another overlay, as the root of a container is: name one on a volume"
+    " with branch_dir="
+)
+
+
+class Spaces(NamedTuple):
+    """The namespaces of a branch, as descriptors.
+
+    ``layers``: the directory of the layers, as it is mounted there below its cover. ``root``: the root directory there.
+    """
+
+    user: int
+    mounts: int
+    layers: int
+    root: int
+
+    def close(self) -> None:
+        for one in self:
+            os.close(one)
+
+
+def make(base: str, directory: str, layers: Sequence[str], covered: Iterable[str]) -> Spaces:
+    """Make the namespaces of a branch. Raises BranchUnavailable.
+
+    ``directory``: where the layers are; it has an empty directory named BASE. ``layers``: their names, the lowest
+    first; the last one is written to. ``covered``: directories that nobody shall see there.
+    """
+    covers = [_cover(path) for path in covered]
+    calls = [*_private(), ("chdir", (os.fsencode(directory),))]
+    calls += [("mount", (os.fsencode(base), BASE.encode(), None, _BIND, None)), *_overlay(base, layers)]
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        # The child's 0 is free for use, and a file that is opened then gets it.
+        calls += [*_open("."), passing(theirs.fileno(), (0,)), *covers, *_open("/"), ("dup2", (0, 1))]
+        calls += [*_open("/proc/self/ns/user"), ("dup2", (0, 2)), *_open("/proc/self/ns/mnt")]
+        calls += [passing(theirs.fileno(), (2, 0, 1))]
+        try:
+            perform_apart(calls, _SPACES)
+        except OSError as error:
+            raise BranchUnavailable(fault() or _NO_OVERLAY.format(base, directory, error.strerror)) from error
+        (layers_there,), (user, mounts, root) = _received(ours), _received(ours)
+        return Spaces(user, mounts, layers_there, root)
+
+
+def fault() -> str:
+    """Why there can be no branch on this machine; "" if there can."""
+    try:
+        perform_apart(_private(), _SPACES)
+    except OSError as error:
+        return _NO_NAMESPACES.format(error.strerror)
+    return ""
+
+
+def _received(end: socket.socket) -> list[int]:
+    _, found, *_ = socket.recv_fds(end, 1, 3)
+    for one in found:
+        os.set_inheritable(one, False)
+    return found
+
+
+def _private() -> list[Call]:
+    """Calls that map the ids in the new user namespace, and keep later mounts of the host out of the new mounts."""
+    return [*_mapping(), ("mount", (None, b"/", None, _RECURSIVE | _PRIVATE, None))]
+
+
+def _open(path: str, flags: int = 0) -> list[Call]:
+    return [("close", (0,)), ("open", (os.fsencode(path), flags))]
+
+
+def _mapping() -> list[Call]:
+    """Calls that keep this user's ids in the new user namespace."""
+    calls = list[Call]()
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{os.geteuid()} {os.geteuid()} 1")):
+        calls += _write(name, text)
+    return calls + _write("gid_map", f"{os.getegid()} {os.getegid()} 1")
+
+
+def _write(name: str, text: str) -> list[Call]:
+    return [*_open(f"/proc/self/{name}", os.O_WRONLY), ("write", (0, text.encode(), len(text)))]
+
+
+def _overlay(base: str, layers: Sequence[str]) -> list[Call]:
+    """Calls that mount an overlay over the base. The working directory is that of the layers.
+
+    A sandbox gets a copy of it, and because it is shared also the overlays that are mounted over it later.
+    """
+    *lower, upper = layers
+    below = ":".join([*(f"{name}/upper" for name in reversed(lower)), BASE])
+    options = f"userxattr,lowerdir={below},upperdir={upper}/upper,workdir={upper}/work"
+    if len(options) >= _PAGE:
+        raise BranchUnavailable(
+            f"{len(layers)} layers are too many for one mount: drop checkpoints, or apply the branch"
+        )
+    place = os.fsencode(base)
+    return [
+        ("mount", (b"shellsession", place, b"overlay", 0, options.encode())),
+        ("mount", (None, place, None, _SHARED, None)),
+    ]
+
+
+def _cover(path: str) -> Call:
+    flags = _READ_ONLY | _NO_SETUID | _NO_DEVICES
+    return "mount", (b"shellsession", os.fsencode(path), b"tmpfs", flags, b"size=4k,mode=555")
+
+
+def _inside(spaces: Spaces) -> list[Call]:
+    """Calls that enter the namespaces. Their root directory is then the working directory."""
+    return [("setns", (spaces.user, _NEW_USER)), ("setns", (spaces.mounts, _NEW_MOUNTS))]
+
+
+def entering(spaces: Spaces, is_sandboxed: bool) -> list[Call]:
+    """Calls that enter the namespaces, and give up all capabilities for good.
+
+    ``is_sandboxed``: root keeps them, as bubblewrap needs them to make a sandbox, which has none.
+    """
+    calls = [*_inside(spaces), ("prctl", (_NO_NEW_PRIVILEGES, 1, 0, 0, 0))]  # no program has more than who runs it
+    if not is_sandboxed:
+        header, none = _CAPABILITIES_VERSION.to_bytes(4, "little") + bytes(4), bytes(24)
+        calls.append(("capset", (header, none)))
+    return calls
+
+
+def stack(spaces: Spaces, base: str, layers: Sequence[str]) -> None:
+    """Mount another overlay over the last one. See ``make``. Raises OSError."""
+    perform_apart([*_inside(spaces), ("fchdir", (spaces.layers,)), *_overlay(base, layers)])

@@ -1,0 +1,230 @@
+"""A session on a branch: what it writes below a directory is seen by it alone, and the directory stays as it is."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sandboxes
+from sandboxes import needs_bwrap, run_as
+
+from shellsession import BranchUnavailable, InvalidRequest, Sandbox, SandboxUnavailable, Session
+from shellsession.branch.mounts import fault
+
+if reason := fault():
+    pytest.skip(reason, allow_module_level=True)
+user, mine = sandboxes.user, sandboxes.mine
+
+
+class Place:
+    """A project in a directory of the user, and the layers of its branch beside it."""
+
+    def __init__(self, mine: Path) -> None:
+        self.base, self.layers = mine / "home" / "project", mine / "state" / "branch"
+        for path in (self.base / "sub", self.layers.parent):
+            path.mkdir(parents=True)
+        (self.base / "file").write_text("base\n")
+        for path in mine.rglob("*"):
+            os.chown(path, mine.stat().st_uid, mine.stat().st_gid)
+
+    @contextmanager
+    def session(self, **options: Any) -> Iterator[Session]:
+        ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE, as a program is that was just started
+        given: dict[str, Any] = {"cwd": self.base, "branch": self.base, "branch_dir": self.layers, "timeout": 20}
+        with Session(**given | options) as session:
+            yield session
+
+    def check_untouched(self) -> None:
+        assert (self.base / "file").read_text() == "base\n"
+        assert sorted(path.name for path in self.base.rglob("*")) == ["file", "sub"]
+
+
+@pytest.fixture
+def place(mine: Path) -> Place:
+    return Place(mine)
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def test_branch_takes_what_is_written_and_the_directory_stays_as_it_is(user: str, place: Place) -> None:
+    def scenario() -> None:
+        with place.session() as sh:
+            assert sh.run("cat file; echo branch >file; echo >new; rm -r sub; mkdir -p a/b; cd a/b").stdout == "base\n"
+            assert (sh.cwd, sh.run("cat ../../file").stdout) == (f"{place.base}/a/b", "branch\n")
+            # A later bash enters the same mounts. Two of them with one upper directory would fail at random.
+            assert sh.run("exit 3").exit_code == 3
+            assert sh.run("ls -1; cat file; for i in {1..50}; do echo $i >f$i || break; done; ls | wc -l").stdout == (
+                "a\nfile\nnew\nbranch\n53\n"
+            )
+            sh.restart()
+            assert sh.run("echo $(<file) $(<f50)").stdout == "branch 50\n"
+        place.check_untouched()
+        with place.session() as sh:  # the next session goes on with the layers
+            assert sh.run("cat file f50").stdout == "branch\n50\n"
+
+    run_as(user, scenario)
+    place.check_untouched()
+
+
+# Each tries to change the file of the directory itself, and says "done" if it could.
+ATTACKS = {
+    "umount": "umount BASE || umount -l BASE",
+    "umount the cover": "umount STATE && cd LAYERS/layers/base",
+    "mount": "mount --bind / /mnt && cd /mntBASE",
+    "umount in a further namespace": "unshare -Urm sh -c 'umount -l BASE && echo evil >BASE/file'",
+    "uncover the layers there": "unshare -Urm sh -c 'umount -l STATE && echo evil >LAYERS/layers/base/file'",
+    "bind there": "unshare -Urm sh -c 'mount --bind MINE /mnt && echo evil >/mnt/home/project/file'",
+    "move there": "unshare -Urm sh -c 'mount --move BASE /mnt && echo evil >BASE/file'",
+    "an overlay there": (
+        "mkdir /tmp/$$ && unshare -Urm sh -c 'cd /tmp/$$ && mount -t tmpfs t . && mkdir u w && mount -t overlay o -o"
+        " userxattr,lowerdir=MINE/home,upperdir=u,workdir=w /mnt && grep base /mnt/project/file'"
+    ),
+    "the roots of other processes": "for p in /proc/[0-9]*; do echo evil >$p/root/BASE/file; done; false",
+    "the directories of other processes": (
+        "for p in /proc/[0-9]*; do cd $p/cwd && [[ -e layers/base/file ]] && exit; done; false"
+    ),
+    "its own descriptors": "ls -l /proc/self/fd | grep -e layers -e project",
+    "the descriptors of other processes": (
+        "for p in /proc/[0-9]*/fd/*; do [[ $(readlink $p) == *[el]ayers* || $(readlink $p) == mnt:* ]] && exit; done;"
+        " false"
+    ),
+    "the descriptors of the host": (
+        "PYTHON -c 'import ctypes, os; call = ctypes.CDLL(None).syscall; host = os.pidfd_open(HOST);"
+        " [os.fchdir(one) for one in (call(438, host, number, 0) for number in range(40)) if one >= 0] or 1 / 0'"
+    ),
+    "the memory of the host": "exec 7<>/proc/HOST/mem",
+    "the namespaces of the host": "nsenter -m -t HOST true",
+    "a capability": "grep -h ^Cap[IPEA] /proc/self/status /proc/$$/status | grep -v 0000000000000000",
+    "a capability in a program with all": "su -c true || sudo -n true",
+    "the layers": "ls -A STATE | grep . || echo evil >STATE/evil",
+}
+
+
+@pytest.mark.parametrize("command", ATTACKS.values(), ids=ATTACKS)
+def test_attack_from_inside_does_not_reach_the_directory(user: str, place: Place, mine: Path, command: str) -> None:
+    if "PYTHON" in command and not os.path.exists("/usr/bin/python3"):
+        pytest.skip("no Python of the system")
+    text = command.replace("STATE", str(place.layers)).replace("LAYERS", str(place.layers))
+    text = text.replace("BASE", str(place.base)).replace("MINE", str(mine)).replace("PYTHON", "/usr/bin/python3")
+
+    def scenario() -> None:
+        with place.session() as sh:
+            sh.run("cat file", check=True)
+            result = sh.run(f"({text.replace('HOST', str(os.getpid()))}) && echo done; echo evil >{place.base}/file")
+            assert "done" not in result.stdout, result
+            assert (place.layers / "layers" / "0" / "upper" / "file").read_text() == "evil\n"
+            place.check_untouched()
+
+    run_as(user, scenario)
+    place.check_untouched()
+
+
+@needs_bwrap
+def test_sandbox_on_a_branch_writes_to_the_branch(user: str, place: Place) -> None:
+    def scenario() -> None:
+        with place.session(sandbox=Sandbox(write=[place.base])) as sh:
+            assert sh.run("echo branch >file; echo $(<file) $(ls)").stdout == "branch file sub\n"
+            assert sh.run(f"umount {place.base}; unshare -Urm umount -l {place.base}; cat file").stdout == "branch\n"
+            assert not sh.run(f"ls {place.layers}/layers/base/file").ok
+            sh.restart()
+            assert sh.run("cat file").stdout == "branch\n"
+        hidden = Sandbox(write=[place.base], hide=[place.base / "file"])
+        with place.session(sandbox=hidden) as sh, pytest.raises(SandboxUnavailable, match="has a branch"):
+            sh.run("true")
+
+    run_as(user, scenario)
+    place.check_untouched()
+
+
+def test_files_of_a_branch_are_read_and_written_where_its_bash_sees_them(ours: Place) -> None:
+    with ours.session() as sh:
+        sh.run(f"echo branch >file; ln -s {ours.base}/file absolute; ln -s ../../../../etc out; mkdir d; cd d")
+        assert sh.read_file("../absolute") == b"branch\n"
+        sh.write_file("new/er/file", b"x", parents=True)
+        sh.write_file("../absolute", b"written\n")
+        assert sh.run("cat new/er/file ../file").stdout == "xwritten\n"
+        with pytest.raises(InvalidRequest, match="would be this process's"):
+            sh.read_file("/proc/self/environ")
+        with pytest.raises(OSError, match="No such file"):
+            sh.read_file("none")
+    with ours.session() as sh:  # also before there is a bash
+        assert sh.read_file("file") == b"written\n"
+    ours.check_untouched()
+
+
+def test_branch_works_in_a_host_with_threads_and_leaves_nothing(ours: Place, tmp_path: Path) -> None:
+    done = threading.Event()
+    threading.Thread(target=done.wait).start()
+    try:
+        before = sorted(os.listdir("/proc/self/fd"))
+        with ours.session(branch_dir=None) as sh:
+            assert sh.run("cat file").stdout == "base\n"
+            layers = sh.engine.branch.directory if sh.engine.branch else ""
+            assert os.path.isdir(layers)
+            mounts = Path(f"/proc/{sh.pid}/mountinfo").read_text()
+            assert str(ours.base) in mounts
+        assert not os.path.exists(layers)  # nothing was written
+        assert str(ours.base) not in Path("/proc/self/mountinfo").read_text()
+        assert sorted(os.listdir("/proc/self/fd")) == before
+    finally:
+        done.set()
+
+
+def test_layers_get_the_group_that_the_branch_knows(ours: Place) -> None:
+    """A new directory has the group of the one above if that has the setgid bit. Writing would fail with EOVERFLOW."""
+    if os.getuid() != 0:
+        pytest.skip("only root can give a directory a foreign group")
+    os.chown(ours.layers.parent, -1, 54321)
+    ours.layers.parent.chmod(0o2755)
+    with ours.session() as sh:
+        assert sh.run("echo x >>file; echo y >sub/new; cat file sub/new").stdout == "base\nx\ny\n"
+
+
+def _elsewhere(ours: Place) -> dict[str, Any]:
+    other = ours.base.parent / "other"
+    other.mkdir()
+    return {"branch": other, "cwd": other}
+
+
+REFUSED: dict[str, tuple[Callable[[Place], dict[str, Any]], str]] = {
+    "no directory": (lambda ours: {"branch": ours.base / "none"}, "is not a directory: make it"),
+    "layers in it": (lambda ours: {"branch_dir": ours.base / "l"}, "cannot be in it"),
+    "another file system in it": (lambda ours: {"branch": "/", "branch_dir": "/proc/l"}, "cannot be in it"),
+    "layers in memory of the kernel": (lambda ours: {"branch_dir": "/sys/kernel/l"}, "name another directory"),
+    "a directory with other files": (lambda ours: {"branch_dir": ours.base.parent}, "is not empty"),
+}
+
+
+@pytest.mark.parametrize(("options", "reason"), REFUSED.values(), ids=REFUSED)
+def test_branch_that_cannot_be_is_refused_with_the_reason(
+    ours: Place, options: Callable[[Place], dict[str, Any]], reason: str
+) -> None:
+    with ours.session(**options(ours)) as sh, pytest.raises(BranchUnavailable, match=reason):
+        sh.run("true")
+    ours.check_untouched()
+
+
+def test_layers_of_an_open_branch_and_of_another_directory_are_refused(ours: Place) -> None:
+    with ours.session() as sh:
+        sh.run("echo x >new")
+        with ours.session() as other, pytest.raises(BranchUnavailable, match="open in another session"):
+            other.run("true")
+    with ours.session(**_elsewhere(ours)) as sh, pytest.raises(BranchUnavailable, match="has a branch of"):
+        sh.run("true")
+
+
+def test_files_of_another_owner_are_refused_to_root(ours: Place) -> None:
+    if os.getuid() != 0:
+        pytest.skip("needs root")
+    os.chown(ours.base, 54321, 54321)
+    with ours.session() as sh, pytest.raises(BranchUnavailable, match="belongs to user 54321"):
+        sh.run("true")
