@@ -36,7 +36,7 @@ from .errors import (
 )
 from .files import FileReply, FileRequest, Transfer
 from .keys import check_keys
-from .models import OnOutput, Request, Result, Stream, check_flag, to_bytes
+from .models import OnOutput, Request, Result, Stream, Why, check_flag, to_bytes
 from .paging import Query, Read, page
 from .signatures import LoopSession, Seconds, Text, check_idle, pattern_of
 
@@ -444,6 +444,9 @@ class AsyncSession(Base, LoopSession[Request]):
     async def read_page(self, query: Query, read: Read = page) -> Any:
         """As ``Session.read_page``."""
         return await adrive(self._reading(query, read), LoopPoller())
+
+    async def _why(self) -> Why:
+        return await adrive(self._mine().why(), LoopPoller())
 
     async def _transfer(self, transfer: Transfer[T]) -> T:
         import asyncio

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, Self, dataclass_transform
 from .errors import InvalidRequest, ShellSessionError
 from .paging import check_chars
 from .redact import Redact, masker
-from .text import MAX_CHARS, clean as cleaned, decoded, edited, ending, fitted, left_running, report, status
+from .text import MAX_CHARS, clean as cleaned, decoded, edited, ending, fitted, left_running, reason_of, report, status
 
 
 class CommandError(ShellSessionError):
@@ -497,13 +497,7 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
         It is the unfinished last line of stderr, where `read -p` and Python's `input()` write it, or else of stdout. If
         all lines are complete, it is the last one. Escape sequences are removed.
         """
-        if self.outcome != "input":
-            return ""
-        ends = (data[-_LAST_OUTPUT:].decode("utf-8", "replace") for data in (self.stderr_bytes, self.stdout_bytes))
-        lines = [cleaned(end).split("\n") for end in ends]
-        unfinished = (line[-1].strip() for line in lines)
-        complete = (one.strip() for line in lines for one in reversed(line[:-1]))
-        return next(filter(None, (*unfinished, *complete)), "")
+        return question_in(self.stdout_bytes, self.stderr_bytes) if self.outcome == "input" else ""
 
     def for_model(self, max_chars: int = MAX_CHARS, clean: bool = True, redact: Redact = False) -> str:
         """Return the text for a model: the output, and in brackets how the command ended if it did not just succeed.
@@ -591,6 +585,56 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
         return cls.from_dict(given)
 
 
+def question_in(stdout: bytes, stderr: bytes) -> str:
+    """Return what a program has asked in this output; see ``Result.question``."""
+    lines = [cleaned(data[-_LAST_OUTPUT:].decode("utf-8", "replace")).split("\n") for data in (stderr, stdout)]
+    unfinished = (line[-1].strip() for line in lines)
+    complete = (one.strip() for line in lines for one in reversed(line[:-1]))
+    return next(filter(None, (*unfinished, *complete)), "")
+
+
+WhyKind = Literal[
+    "cpu",
+    "children",
+    "disk",
+    "fifo",
+    "files",
+    "itself",
+    "listen",
+    "lock",
+    "network",
+    "nothing",
+    "output",
+    "pipe",
+    "signal",
+    "sleep",
+    "socket",
+    "stopped",
+    "terminal",
+    "unknown",
+]
+
+
+class Why(Record):
+    """What a command waits for, as /proc shows it: ``str()`` of it is one line, such as "sleep sleeps".
+
+    * ``kind``: a word for programs; docs/why.md lists them. "nothing": no command runs. "unknown": /proc does not say.
+    * ``pid``, ``comm``: the process that explains the rest, and its name; 0 and "" if there is none.
+    """
+
+    kind: WhyKind
+    text: str
+    pid: int = 0
+    comm: str = ""
+
+    def __str__(self) -> str:
+        return self.text
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as values for JSON."""
+        return {name: getattr(self, name) for name in self._types}
+
+
 # Bytes of a command in its results: more than a person or a model reads, and little for a message.
 _COMMAND_SHOWN: Final = 4096
 _EXITED: Final = Result(b"", b"", 0, None, "", 0.0, "exited").__dict__
@@ -670,7 +714,9 @@ def checked(result: Result, check: bool, command: object = "") -> Result:
     if not check or result.runs_on:
         return result
     if result.outcome in ("timed_out", "idle"):
-        raise CommandTimeout(f"{result.reason} after {result.duration:.1f} s{_outline(result, command)}", result)
+        said, why = reason_of(result)
+        waited = f" ({why})" if why else ""
+        raise CommandTimeout(f"{said} after {result.duration:.1f} s{waited}{_outline(result, command)}", result)
     if not result.ran:  # the status is that of the shell that had ended before, and may be 0
         raise CommandFailed(f"{result.reason or 'the command was not run'}{_outline(result, command)}", result)
     if not result.ok:  # also where a command that ended the shell has cut the rest short

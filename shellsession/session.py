@@ -35,7 +35,7 @@ from .errors import (
 )
 from .files import Transfer
 from .keys import check_keys
-from .models import Request, Result, Stream, check_flag, to_bytes
+from .models import Request, Result, Stream, Why, check_flag, to_bytes
 from .paging import Query, Read, page
 from .signatures import Output, Seconds, Text, ThreadSession, check_idle, pattern_of
 
@@ -317,6 +317,9 @@ class Session(Base, ThreadSession[Request]):
 
     def read_page(self, query: Query, read: Read = page) -> Any:
         return drive(self._reading(query, read))
+
+    def _why(self) -> Why:
+        return drive(self._mine().why())
 
     def _transfer(self, transfer: Transfer[T]) -> T:
         request = transfer.next(None)

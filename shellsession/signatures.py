@@ -34,6 +34,7 @@ from .models import (
     Result,
     Stdin,
     Stream,
+    Why,
     check_flag,
     check_seconds,
     checked,
@@ -423,8 +424,20 @@ class ThreadSession(_Streaming[R, Output]):
         """
         return self._transfer(writing(path, data, parents))
 
+    def why(self) -> Why:
+        """Return what the running command waits for, as /proc shows it. ``str()`` of it is one line.
+
+        It works while another thread, task or client is in ``run``, takes a tenth of a second, and changes nothing. It
+        names processes and files, never arguments, and masks what ``redact`` names. ``kind`` is "nothing" if no command
+        runs, and "unknown" where /proc does not say.
+        """
+        return self._why()
+
     def read_page(self, query: Query) -> str:
         """Return the part of an output that the query names."""
+        raise NotImplementedError
+
+    def _why(self) -> Why:
         raise NotImplementedError
 
     def _transfer(self, transfer: Transfer[T]) -> T:
@@ -449,6 +462,7 @@ class LoopSession(_Streaming[R, AsyncOutput]):
     read_output = awaited(ThreadSession.read_output)
     read_file = awaited(ThreadSession.read_file)
     write_file = awaited(ThreadSession.write_file)
+    why = awaited(ThreadSession.why)
 
     async def __aenter__(self) -> Self:
         return self

@@ -336,12 +336,27 @@ def sentences(*parts: str) -> str:
     return "; ".join(filter(None, parts))
 
 
+def explained(reason: str, why: str) -> str:
+    """One of ``REASONS``, with what the command waits for, if that is known."""
+    return f"{reason}: {why.replace('; ', ', ')}" if why else reason
+
+
+def reason_of(result: Ended) -> tuple[str, str]:
+    """The reason without what the command waits for, and that; see ``explained``."""
+    parts, why = result.reason.split("; "), ""
+    for at, part in enumerate(parts):
+        for said in REASONS.values():
+            if part.startswith(f"{said}: "):
+                parts[at], why = said, part[len(said) + 2 :]
+    return "; ".join(parts), why
+
+
 def news(result: Ended) -> str:
     """What the reason says beside the outcome: what happened before the command, and nobody was told yet."""
     if not result.reason or result.outcome not in REASONS or result.matched:
         return ""
     said = (REASONS[result.outcome], INTERRUPTED)  # a tool interrupts what has passed its limit
-    return "; ".join(part for part in result.reason.split("; ") if part not in said)
+    return "; ".join(part for part in reason_of(result)[0].split("; ") if part not in said)
 
 
 def ending(result: Ended) -> str:
@@ -355,18 +370,20 @@ def _ending(result: Ended) -> str:
         return f"not run: {result.reason}"
     seconds = _rounded(result.duration)
     kept = KEPT if result.state_kept else result.recovered or LOST
+    why = reason_of(result)[1]
+    waits = f": {why}" if why else ""
     match result.outcome:
         case "exited":
             said = ", ".join(filter(None, (status(result.exit_code) if result.exit_code else "", result.reason)))
             return said if result.state_kept else f"{said or 'exit status 0'}; {kept}"
         case "running":
-            return f"{f'{result.reason}; ' if result.matched else ''}still running after {seconds} s"
+            return f"{f'{result.reason}; ' if result.matched else ''}still running after {seconds} s{waits}"
         case "input":
-            return f"waits for input after {seconds} s"
+            return f"waits for input after {seconds} s{waits}"
         case "timed_out":
-            return f"ended by its time limit after {seconds} s; {kept}"
+            return f"ended by its time limit after {seconds} s{waits}; {kept}"
         case "idle":
-            return f"printed nothing more after {seconds} s" + (
+            return f"printed nothing more after {seconds} s{waits}" + (
                 "" if result.exit_code is None else f", and was ended; {kept}"
             )
         case "shell_exited":

@@ -101,6 +101,25 @@ def test_a_time_limit_kills_when_asked(sh: Session) -> None:
     assert sh.run("echo fresh").stdout == "fresh\n"
 
 
+def test_why_and_each_result_say_what_the_command_waits_for(sh: Session, tmp_path: Path) -> None:
+    assert (sh.why().kind, str(sh.why())) == ("nothing", "no command runs")
+    os.mkfifo(tmp_path / "f")
+    said = f"cat opens the FIFO {tmp_path}/f, which nobody writes"
+    handed_back = sh.run(["cat", f"{tmp_path}/f"], timeout=SOON, on_timeout="yield")
+    assert handed_back.reason == f"the time limit passed: {said}"
+    assert handed_back.for_model().endswith(f"s: {said}]")
+    with ThreadPoolExecutor(1) as threads:  # while another caller waits on the command, too
+        waiting = threads.submit(sh.wait, 60)
+        why = sh.why()
+        assert (why.kind, str(why), why.comm) == ("fifo", said, "cat")
+        assert sh.interrupt().outcome == waiting.result().outcome == "interrupted"
+    ended = sh.run("read -p 'Continue? [Y/n] ' x", stdin=TTY)
+    assert ended.for_model().endswith(': bash reads the terminal after "Continue? [Y/n]"]')
+    sh.interrupt()
+    assert sh.run("sleep 99", timeout=0.1).reason == "the time limit passed: sleep sleeps"
+    assert sh.why().kind == "nothing"
+
+
 def test_a_time_limit_hands_back_when_asked(sh: Session) -> None:
     assert sh.run("echo a; sleep 100", timeout=SOON, on_timeout="yield").outcome == "running"
     with pytest.raises(SessionBusy):
@@ -429,6 +448,7 @@ _VERBS: Final[dict[str, Callable[[Session], object]]] = {
     "stream": lambda sh: next(iter(sh.stream("true"))),
     "wait": lambda sh: sh.wait(),
     "poll": lambda sh: sh.poll(),
+    "why": lambda sh: sh.why(),
     "interrupt": lambda sh: sh.interrupt(),
     "send": lambda sh: sh.send("x"),
     "type": lambda sh: sh.type("x"),

@@ -98,6 +98,7 @@ _VERBS = {
     "restore",
     "snapshot",
     "fork",
+    "why",
     "close",
 }
 _OF_THIS_PROCESS = {"fork_many"}

@@ -134,6 +134,7 @@ VERBS: Final = {
     "ls": "list the agents and what they run",
     "send": "type into the terminal of a running command",
     "wait": "wait for a running command, and print its output",
+    "why": "say what the running command waits for",
     "interrupt": "end the running command, keep the session",
     "jobs": "list what earlier commands left running",
     "output": "show parts of what a command printed",

@@ -19,6 +19,7 @@ from ..engine.io.threads import Poller, Wait
 from ..errors import InvalidRequest
 from ..models import OnOutput, Result, streams_of
 from ..signatures import Seconds
+from ..text import reason_of
 from .arguments import show_json, span, talk
 from .relay import OutputRelay, report_gap, write
 from .wording import for_cli
@@ -99,18 +100,21 @@ def explain_ending(result: Result, agent: str, interrupted: bool = False) -> Non
     """
     if interrupted and result.state_kept:
         return
+    reason, why = reason_of(result)
+    waits = f" ({why})" if why else ""
     if result.outcome == "input":
         name = _word(agent)
-        talk(f"{result.reason}: `shellsession send {name} TEXT` answers it, `shellsession interrupt {name}` ends it")
+        how = f"`shellsession send {name} TEXT` answers it, `shellsession interrupt {name}` ends it"
+        talk(f"{reason}: {how}{waits}")
     elif result.runs_on:
-        reason = result.reason or "the command was handed back"
-        talk(f"{reason}; it is still running: `shellsession wait {_word(agent)}` waits for it")
+        said = reason or "the command was handed back"
+        talk(f"{said}{waits}; it is still running: `shellsession wait {_word(agent)}` waits for it")
     elif not result.ran and result.state_kept:
         talk(f"{for_cli(result.reason)}; nothing was run")
     elif result.outcome != "exited" or not result.state_kept:
         after = f" after {result.duration:.1f} s" if result.outcome in ("timed_out", "idle") else ""
         answer = f"; {_USE_INTERACTIVE}" if _READS_TERMINAL in result.reason else ""
-        talk(f"{result.reason}{after}; {_state(result)}{answer}")
+        talk(f"{reason}{after}{waits}; {_state(result)}{answer}")
     elif said := "; ".join(filter(None, (result.reason, result.recovered))):  # its session is a new one, for example
         talk(said)
 

@@ -169,6 +169,31 @@ def wait(args: Namespace, _: ArgumentParser) -> int:
 
 @verb(
     "[OPTIONS] AGENT",
+    partial(add_json, what="print kind, text, pid and comm as one JSON object"),
+    add_place,
+    add_agent,
+    examples=[
+        ("shellsession why builder", "for instance: flock waits for the lock /tmp/l, held by 812 make"),
+        ("shellsession why --json builder", "the same for programs"),
+    ],
+)
+def why(args: Namespace, _: ArgumentParser) -> int:
+    """Say in one line what the command in the agent's session waits for: a lock and who holds it, an address, a FIFO,
+    the terminal and the question there, or the processor. The line names processes and files, and no arguments. It says
+    "unknown" where /proc does not tell. The command is not disturbed."""
+    from ..daemon.client.admin import Visit
+
+    with Visit(args.agent, args.socket) as visit:
+        found = visit.why()
+    if args.json:
+        show_json(found.to_dict())
+    else:
+        show(escaped(str(found)))
+    return 0
+
+
+@verb(
+    "[OPTIONS] AGENT",
     _add_result_json,
     add_place,
     add_agent,

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from ..errors import ContractError, InvalidRequest
 from ..models import Request, Result, path_text, streams_of
-from ..text import LOST, decoded, unfinished
+from ..text import LOST, decoded, reason_of, unfinished
 
 P = TypeVar("P")
 M = TypeVar("M", bound="Input")
@@ -286,7 +286,8 @@ def describe_stop(result: Result) -> str:
 
 
 def _stop_reason(result: Result) -> str:
-    return f"the command was ended ({result.reason or result.outcome})"
+    said, _ = reason_of(result)  # the document fixes the text: what the command waits for has no place there
+    return f"the command was ended ({said or result.outcome})"
 
 
 def notice(result: Result, stateful: bool) -> str:

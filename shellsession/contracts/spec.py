@@ -22,7 +22,7 @@ from typing import Final, TypedDict
 
 from ..errors import ShellSessionError
 from ..models import Limits, Request, Result, streams_of
-from ..text import LOST
+from ..text import LOST, reason_of
 from .contract import BadCall, Log, Steps, append_line, definition, describe_stop, first, limit_of, notice
 from .one_shot import OneShot
 from .tool import Binder
@@ -105,7 +105,7 @@ def render(result: Result) -> SpecPayload:
     elif why := describe_stop(result):
         payload["error"] = why
     elif result.exit_code is None:
-        payload["error"] = result.reason or f"The command ended without an exit code ({result.outcome})"
+        payload["error"] = reason_of(result)[0] or f"The command ended without an exit code ({result.outcome})"
     return payload
 
 

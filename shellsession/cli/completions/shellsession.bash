@@ -14,7 +14,7 @@ _shellsession() {
     kept=${word%"${word##*[$COMP_WORDBREAKS]}"} option=
     if [[ $word == --*=* ]]; then before=${word%%=*} option=${word%%=*}= word=${word#*=}; fi
     case "$verb $before" in
-    "$verb ${words[0]}") choices='run ls send wait interrupt jobs output restart snapshot restore fork kill attach forget workflow log history status doctor serve bridge stop mcp agent completion' ;;
+    "$verb ${words[0]}") choices='run ls send wait why interrupt jobs output restart snapshot restore fork kill attach forget workflow log history status doctor serve bridge stop mcp agent completion' ;;
     'run -s' | 'run --session') choices='AGENTS' ;;
     'run --timeout' | 'run --patience' | 'run --idle-timeout' | 'run --idle-ttl' | 'run -C' | 'run --env' | 'run --idempotency-key' | 'run --socket' | 'run --via' | 'run --cwd' | 'run --branch' | 'run --startup' | 'run --write' | 'run --hide' | 'run --memory' | 'run --cpu' | 'run --pass-env' | 'run --deny' | 'run --allow' | 'run --redirect' | 'run --max-chars') choices='' ;;
     'run --on-timeout') choices='interrupt kill yield' ;;
@@ -25,6 +25,8 @@ _shellsession() {
     'send '*) if [[ $word == -* ]]; then choices='-h --help -n --keys --timeout --json --socket --via'; else choices='AGENTS'; fi ;;
     'wait --until' | 'wait --timeout' | 'wait --socket' | 'wait --via') choices='' ;;
     'wait '*) if [[ $word == -* ]]; then choices='-h --help --until --timeout --json --socket --via'; else choices='AGENTS'; fi ;;
+    'why --socket' | 'why --via') choices='' ;;
+    'why '*) if [[ $word == -* ]]; then choices='-h --help --json --socket --via'; else choices='AGENTS'; fi ;;
     'interrupt --socket' | 'interrupt --via') choices='' ;;
     'interrupt '*) if [[ $word == -* ]]; then choices='-h --help --json --socket --via'; else choices='AGENTS'; fi ;;
     'jobs --until' | 'jobs --timeout' | 'jobs --tail' | 'jobs --socket' | 'jobs --via') choices='' ;;

@@ -45,7 +45,7 @@ function _shtab_shellsession_using
   test "$_shtab_shellsession_cmdpath" = "$argv"
 end
 
-set -g _shtab_shellsession_commands run ls send wait interrupt jobs output restart snapshot restore fork kill attach forget workflow log history status doctor serve bridge stop mcp agent completion
+set -g _shtab_shellsession_commands run ls send wait why interrupt jobs output restart snapshot restore fork kill attach forget workflow log history status doctor serve bridge stop mcp agent completion
 set -g _shtab_shellsession_opts_with_value --agent --allow --audit --branch --bytes --cpu --cwd --deny --env --exclude --from --grep --hide --idempotency-key --idle-timeout --idle-ttl --input --junit --keys --lease --lines --log-file --log-level --markdown --max-chars --max-sessions --memory --model --on-timeout --only --others --pass-env --patience --redirect --rerun --session --since --skip --socket --startup --stream --tail --timeout --until --via --write -C -n -s
 
 complete -c shellsession -e
@@ -117,6 +117,12 @@ complete -c shellsession -n '_shtab_shellsession_using wait' -l json -d 'print t
 complete -c shellsession -n '_shtab_shellsession_using wait' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
 complete -c shellsession -n '_shtab_shellsession_using wait' -l via -x -d 'a program that leads to the daemon elsewhere, such as '"'"'ssh box'"'"''
 complete -c shellsession -n '_shtab_shellsession_using wait; and test $_shtab_shellsession_npos -eq 0' -ka "(shellsession ls --names 2>/dev/null)" -d 'whose session'
+complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a why -d 'say what the running command waits for'
+complete -c shellsession -n '_shtab_shellsession_using why' -s h -l help -d 'show this help message and exit'
+complete -c shellsession -n '_shtab_shellsession_using why' -l json -d 'print kind, text, pid and comm as one JSON object'
+complete -c shellsession -n '_shtab_shellsession_using why' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
+complete -c shellsession -n '_shtab_shellsession_using why' -l via -x -d 'a program that leads to the daemon elsewhere, such as '"'"'ssh box'"'"''
+complete -c shellsession -n '_shtab_shellsession_using why; and test $_shtab_shellsession_npos -eq 0' -ka "(shellsession ls --names 2>/dev/null)" -d 'whose session'
 complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a interrupt -d 'end the running command, keep the session'
 complete -c shellsession -n '_shtab_shellsession_using interrupt' -s h -l help -d 'show this help message and exit'
 complete -c shellsession -n '_shtab_shellsession_using interrupt' -l json -d 'print the whole result as one JSON object'

@@ -28,6 +28,7 @@ _shtab_shellsession_commands() {
     status:'show the state of the daemon'
     stop:'end the daemon and every session'
     wait:'wait for a running command, and print its output'
+    why:'say what the running command waits for'
     workflow:'run many steps in one shell, from a file'
   )
   _describe 'shellsession commands' _commands
@@ -394,6 +395,17 @@ _shtab_shellsession_wait_options=(
 # guard to ensure default positional specs are added only once per session
 _shtab_shellsession_wait_defaults_added=0
 
+_shtab_shellsession_why_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--json[print kind, text, pid and comm as one JSON object]"
+  "--socket[the daemon\'s socket]:PATH:_files"
+  "--via[a program that leads to the daemon elsewhere, such as \'ssh box\']:WORDS:"
+  ":whose session:_shellsession_agents"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_shellsession_why_defaults_added=0
+
 _shtab_shellsession_workflow_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--resume[continue the last run of this file where it stopped]"
@@ -462,6 +474,7 @@ _shtab_shellsession() {
         status) _arguments -C -s -S $_shtab_shellsession_status_options ;;
         stop) _arguments -C -s -S $_shtab_shellsession_stop_options ;;
         wait) _arguments -C -s -S $_shtab_shellsession_wait_options ;;
+        why) _arguments -C -s -S $_shtab_shellsession_why_options ;;
         workflow) _arguments -C -s -S $_shtab_shellsession_workflow_options ;;
       esac
   esac

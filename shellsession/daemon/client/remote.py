@@ -16,7 +16,7 @@ from contextlib import aclosing, contextmanager, suppress
 from contextvars import ContextVar
 from functools import cached_property, partial
 from types import EllipsisType, MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from ...errors import (
     IN_CALLBACK,
@@ -33,7 +33,20 @@ from ...errors import (
     ShellUnavailable,
 )
 from ...files import FileReply, FileRequest, Transfer
-from ...models import TTY, Limits, OnOutput, Request, Result, State, Stream, check_flag, check_seconds, command_bytes
+from ...models import (
+    TTY,
+    Limits,
+    OnOutput,
+    Request,
+    Result,
+    State,
+    Stream,
+    Why,
+    WhyKind,
+    check_flag,
+    check_seconds,
+    command_bytes,
+)
 from ...observe import Observer, Observing, log_end
 from ...options import Options, SessionOptions, absolute, check_size, scope_of
 from ...paging import Piece, Query, Read, page
@@ -661,6 +674,14 @@ class Remote(AnySession[PreparedRun]):
     async def _restart(self, keep_state: bool) -> Restored:
         check_flag("keep_state", keep_state)
         return await self._restarted(self.message("restart", **({"keep_state": True} if keep_state else {})))
+
+    async def _looked(self) -> Why:
+        value = field((await self._ask(self.message("why"))).header, "value", dict)
+        kind, text, comm = (field(value, name, str) for name in ("kind", "text", "comm"))
+        return Why(cast(WhyKind, kind), text, field(value, "pid", int), comm)
+
+    def _why(self) -> Any:
+        return self._backend.give(self._looked())
 
     async def _snapshot(self, exclude: Sequence[str], secrets: Sequence[str]) -> Snapshot:
         wanted = [list(check_patterns(exclude)), list(check_secrets(secrets))]

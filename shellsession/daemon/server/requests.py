@@ -247,6 +247,12 @@ class Poll(OfCommand):
     verb: Literal["poll"]
 
 
+class Why(OfAgent):
+    """``Session.why``."""
+
+    verb: Literal["why"]
+
+
 class Send(OfCommand):
     """``Session.send``. Part: the text. ``so_far``: as in ``Wait``; ``tell``: as in ``Run``."""
 

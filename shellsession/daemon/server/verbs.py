@@ -503,6 +503,11 @@ async def _info(shared: SharedSession, incoming: Incoming) -> Answer:
     )
 
 
+async def _why(shared: SharedSession, _: Incoming) -> Answer:
+    found = await shared.session.why()
+    return Answer({"value": found.to_dict()})
+
+
 async def _watch(shared: SharedSession, incoming: Incoming) -> Answer:
     command, person = shared.watch(incoming.connection)
     value = {"value": command[: room_for(1)], "person": person, "held": shared.session.attached}
@@ -532,6 +537,7 @@ _WITHOUT_COMMAND: dict[type, Callable[[SharedSession, Incoming], Awaitable[Answe
     requests.Resize: _resize,
     requests.Info: _info,
     requests.Watch: _watch,
+    requests.Why: _why,
 }
 _OF_AGENT: dict[type, Callable[[SharedSession, Incoming], Awaitable[Answer | None]]] = {
     requests.Start: _start,

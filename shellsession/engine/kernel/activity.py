@@ -96,10 +96,10 @@ def descriptors(pid: int) -> set[int]:
     return {int(name) for name in proc.names(f"/proc/{pid}/fd")}
 
 
-def watched(pid: int, epoll: int) -> set[int]:
-    """The descriptors that an epoll of a process waits to read from: proc(5), fdinfo."""
+def watched(pid: int, epoll: int, events: int = select.EPOLLIN) -> set[int]:
+    """The descriptors that an epoll of a process waits for, to read from by default: proc(5), fdinfo."""
     entries = (line.split() for line in proc.lines(f"/proc/{pid}/fdinfo/{epoll}") if line.startswith("tfd:"))
-    return {int(words[1]) for words in entries if int(words[3], 16) & select.EPOLLIN}
+    return {int(words[1]) for words in entries if int(words[3], 16) & events}
 
 
 def at_end_of_input(pid: int) -> bool:
@@ -164,12 +164,26 @@ def writes_below(pid: int, directory: str) -> bool:
     return any(proc.link(file).startswith(directory + "/") and _is_written_to(file) for file in files)
 
 
+def ends(pids: Iterable[int], file: tuple[int, int], writing: bool) -> Iterator[int]:
+    """Yield each process that has the file (by device and inode) open for writing, or else for reading."""
+    mode = stat.S_IWUSR if writing else stat.S_IRUSR
+    for pid in pids:
+        paths = (f"/proc/{pid}/fd/{fd}" for fd in descriptors(pid))
+        if any(proc.identity(path) == file and proc.mode_of_link(path) & mode for path in paths):
+            yield pid
+
+
+def lock_holders(pids: Iterable[int], file: tuple[int, int]) -> Iterator[int]:
+    """Yield each process that has the file open with a lock, whoever took that: proc(5), fdinfo."""
+    for pid in pids:
+        fds = (fd for fd in descriptors(pid) if proc.identity(f"/proc/{pid}/fd/{fd}") == file)
+        if any(b"lock:" in proc.read(f"/proc/{pid}/fdinfo/{fd}") for fd in fds):
+            yield pid
+
+
 def _is_written_to(fd: str) -> bool:
     """Is a descriptor, given by its path in /proc, open for writing? The mode of the link itself says so."""
-    try:
-        return bool(os.lstat(fd).st_mode & stat.S_IWUSR)
-    except OSError:
-        return False
+    return bool(proc.mode_of_link(fd) & stat.S_IWUSR)
 
 
 def may_write_to(pid: int, files: set[tuple[int, int]]) -> bool:
@@ -195,6 +209,7 @@ _POLL, _SELECT, _EPOLL, _IOCTL, _KILL, _FUTEX = {
     "x86_64": ({7, 271}, {23, 270}, {232, 281, 441}, 16, 62, 202),
     "aarch64": ({73}, {72}, {22, 441}, 29, 129, 98),
 }.get(os.uname().machine, (set[int](), set[int](), set[int](), None, None, None))
+_TIMED_BY_POINTER: Final = {"x86_64": {271, 441}, "aarch64": {73, 441}}.get(os.uname().machine, set[int]())
 # Requests for which the kernel stops a background process (asm-generic/ioctls.h): to set the terminal's modes (TCSETS,
 # TCSETSW, TCSETSF, and TCSETS2, ... of newer C libraries), or its foreground process group (TIOCSPGRP).
 _FOREGROUND_ONLY: Final = {0x5402, 0x5403, 0x5404, 0x402C542B, 0x402C542C, 0x402C542D, 0x5410}
@@ -230,7 +245,7 @@ def _wait_of(pid: int, call: tuple[int, ...], controlling: str, others: Iterable
     if number in (_IOCTL, _KILL):
         return "stopped" if proc.state(pid) == "T" and _wants_foreground(pid, call, controlling) else ""
     if number in _POLL | _SELECT | _EPOLL:
-        return "polls" if any(_is_terminal(pid, fd, (controlling,)) for fd in _awaited(pid, call)) else ""
+        return "polls" if any(_is_terminal(pid, fd, (controlling,)) for fd in awaited(pid, call)) else ""
     return ""
 
 
@@ -249,18 +264,32 @@ def _wants_foreground(pid: int, call: tuple[int, ...], controlling: str) -> bool
     return second in _FOREGROUND_ONLY and _is_terminal(pid, first, (controlling,))
 
 
-def _awaited(pid: int, call: tuple[int, ...]) -> Iterable[int]:
-    """The descriptors that the call waits to read from; all open ones where its arguments cannot be read."""
-    number, first, second, *_ = call
+def awaited(pid: int, call: tuple[int, ...], events: int = select.POLLIN) -> Iterable[int]:
+    """The descriptors that a poll, select or epoll waits for, to read from by default.
+
+    All open ones where its arguments cannot be read.
+    """
+    number, first, second, third, *_ = call
     if number in _EPOLL:
-        return watched(pid, first)
+        return watched(pid, first, events)
     if number in _POLL:
         count = min(second, _MANY)
         entries = memory(pid, first, count * _POLLFD.size)
-        wanted = [fd for fd, events, _ in _POLLFD.iter_unpack(entries) if events & select.POLLIN]
+        wanted = [fd for fd, asked, _ in _POLLFD.iter_unpack(entries) if asked & events]
         return wanted if entries or not count else descriptors(pid)
-    count = min(first, _MANY)
+    count, chosen = min(first, _MANY), second if events & select.POLLIN else third
     size = -(-count // 8)
-    bits = memory(pid, second, size) if second else bytes(size)  # no set: it does not wait to read
-    chosen = [fd for fd in range(count) if bits and bits[fd >> 3] >> (fd & 7) & 1]
-    return chosen if bits or not count else descriptors(pid)
+    bits = memory(pid, chosen, size) if chosen else bytes(size)  # no set: it does not wait for that
+    found = [fd for fd in range(count) if bits and bits[fd >> 3] >> (fd & 7) & 1]
+    return found if bits or not count else descriptors(pid)
+
+
+def has_limit(pid: int, call: tuple[int, ...]) -> bool:
+    """Does a poll, select or epoll end by itself?"""
+    number, _, _, third, fourth, fifth, *_ = call
+    if number in _SELECT:
+        return fifth != 0
+    if number in _TIMED_BY_POINTER:
+        return (third if number in _POLL else fourth) != 0
+    milliseconds = third if number in _POLL else fourth
+    return milliseconds & 0x80000000 == 0

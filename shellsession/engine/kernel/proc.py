@@ -141,6 +141,13 @@ def _stat(pid: int) -> list[bytes]:
     return read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
 
 
+def named_stat(pid: int) -> tuple[str, list[bytes]]:
+    """The name of a process (comm) and the fields of its stat from the state on; none if it has ended."""
+    head, _, tail = read(f"/proc/{pid}/stat").rpartition(b")")
+    fields = tail.split()
+    return os.fsdecode(head.partition(b"(")[2]), [] if not fields or _has_ended(fields) else fields
+
+
 def state(pid: int) -> str:
     """The state of a process, R, S, D, T, Z ... as in ps(1); "" if there is no such process."""
     fields = _stat(pid)
@@ -327,6 +334,22 @@ def identity(file: str | int) -> tuple[int, int]:
     except OSError:
         return 0, 0
     return found.st_dev, found.st_ino
+
+
+def mode(path: str) -> int:
+    """The type and the permissions of a file; 0 if it does not exist, or we may not look."""
+    try:
+        return os.stat(path).st_mode
+    except OSError:
+        return 0
+
+
+def mode_of_link(path: str) -> int:
+    """The same of the link itself. That of a descriptor in /proc says whether it is open for reading and writing."""
+    try:
+        return os.lstat(path).st_mode
+    except OSError:
+        return 0
 
 
 def run_the_same(pid: int, other: int) -> bool:

@@ -32,7 +32,7 @@ from ...errors import (
 )
 from ...files import FileReply, FileRequest
 from ...keys import bytes_of
-from ...models import Limits, OnTimeout, Outcome, Request, Result, Stream
+from ...models import Limits, OnTimeout, Outcome, Request, Result, Stream, Why
 from ...observe import DEBUG, WARNING, logger
 from ...paging import Piece
 from ...search import TOO_SLOW, SearchTooSlow
@@ -49,7 +49,7 @@ from ..io.threads import Steps, T, Wait, shielded
 from ..kernel import proc
 from ..kernel.signals import signals_deferred
 from ..wire import Errexit
-from . import collect, ending, scope, shell_end, state, submit
+from . import collect, ending, scope, shell_end, state, submit, waits
 from .call import LOOK_TERMINAL, Call, Typed
 from .collect import DEAD, IDLE, INPUT, INTERRUPT, MARK, OUTPUT, OVERFLOW, TIMED_OUT
 from .core import Core
@@ -143,7 +143,7 @@ def attend(
         submit.leave_stdin(shell, call)
         call.hand_back()
         return HandedBack("running" if what == TIMED_OUT else outcome, reason)
-    call.end_as("interrupted" if what == INPUT else outcome, reason)
+    call.end_as("interrupted" if what == INPUT else outcome, waits.reason_for(core, call, reason))
     if policy == "kill" and what in (TIMED_OUT, IDLE):
         return (yield from shell_end.kill_shell(core, call))
     return (yield from ending.interrupt(core, call))
@@ -491,6 +491,11 @@ class Engine(Core):
         if not isinstance((yield from attend(self, call, time.monotonic(), "yield")), Result):
             call.end_as("interrupted", INTERRUPTED)
             yield from ending.interrupt(self, call)
+
+    def why(self) -> Steps[Why]:
+        """Say what the running command waits for. From any thread, also while a verb waits on the command."""
+        self.refuse_closed()
+        return (yield from waits.why(self))
 
     # -- jobs
 

@@ -16,6 +16,7 @@ from ...text import sentences, status
 from ..kernel import proc
 from .call import Call
 from .core import Core
+from .waits import reason_for
 
 # How many characters of a failed startup command, and of its stderr, its error shows.
 _SHOWN: Final = 200
@@ -93,8 +94,8 @@ def answer(core: Core, call: Call, came: Result | HandedBack) -> Result:
     """Deliver the final result, and return it. If the command still runs, return its output since the last result."""
     if isinstance(came, Result):
         return call.delivery.deliver()
-    cwd = proc.link(f"/proc/{core.live().pid}/cwd")
-    return _result(call, Ending(came.outcome, None, cwd, came.reason), final=False, matched=came.matched)
+    cwd, reason = proc.link(f"/proc/{core.live().pid}/cwd"), reason_for(core, call, came.reason)
+    return _result(call, Ending(came.outcome, None, cwd, reason), final=False, matched=came.matched)
 
 
 def unread_ending(unread: Result) -> str:
