@@ -272,11 +272,12 @@ class Registry(Generic[S]):
             self._others.clear()
             return sessions
 
-    def infos(self) -> list[AgentInfo]:
+    def infos(self) -> Iterator[AgentInfo]:
+        """Yield the state of every agent that has a session, as it is then."""
         self.settle()
         with self.lock:
             records = list(self._open.values())
-        return [info for record in records if (info := record.info()) is not None]
+        yield from (info for record in records if (info := record.info()) is not None)
 
     def idle_too_long(self) -> list[S]:
         """The sessions that seem to have been idle for ``idle_ttl`` seconds; each must check that under its lock."""
@@ -413,7 +414,7 @@ class _Agents(Generic[S]):
 
     def list(self) -> list[AgentInfo]:
         """The state of every agent that has a session."""
-        return self.registry.infos()
+        return [*self.registry.infos()]
 
     @contextmanager
     def _attempt(self, agent: object) -> Iterator[S]:

@@ -91,7 +91,7 @@ _RESERVED: Final = {
     "tree_sitter_bash": {"policy.grammar"},
     "yaml": {"workflow.loading"},
     "markdown_it": {"workflow.markdown"},
-    "rich": {"cli.progress"},
+    "rich": {"cli.progress", "cli.top"},
 }
 # Who alone may wait: for steps, for a grant, for what jobs say while nobody calls, for somebody's yes or no, for a
 # descriptor that another thread has for a moment, for another client's command, for what is on its way to the daemon,

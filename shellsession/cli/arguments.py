@@ -132,6 +132,7 @@ def width() -> int | None:
 VERBS: Final = {
     "run": "run a command in an agent's session",
     "ls": "list the agents and what they run",
+    "top": "watch all agents in a live table",
     "send": "type into the terminal of a running command",
     "wait": "wait for a running command, and print its output",
     "why": "say what the running command waits for",
@@ -158,7 +159,7 @@ VERBS: Final = {
     "completion": "print a script for completion in bash, zsh or fish",
 }
 
-_MODULES: Final = {"run", "jobs", "attach", "log", "doctor", "serve", "mcp", "agent", "workflow"}
+_MODULES: Final = {"run", "top", "jobs", "attach", "log", "doctor", "serve", "mcp", "agent", "workflow"}
 
 _EXAMPLES: Final = "examples:"
 

@@ -14,13 +14,16 @@ _shellsession() {
     kept=${word%"${word##*[$COMP_WORDBREAKS]}"} option=
     if [[ $word == --*=* ]]; then before=${word%%=*} option=${word%%=*}= word=${word#*=}; fi
     case "$verb $before" in
-    "$verb ${words[0]}") choices='run ls send wait why interrupt jobs output restart snapshot restore fork kill attach forget workflow log history status doctor serve bridge stop mcp agent completion' ;;
+    "$verb ${words[0]}") choices='run ls top send wait why interrupt jobs output restart snapshot restore fork kill attach forget workflow log history status doctor serve bridge stop mcp agent completion' ;;
     'run -s' | 'run --session') choices='AGENTS' ;;
     'run --timeout' | 'run --patience' | 'run --idle-timeout' | 'run --idle-ttl' | 'run -C' | 'run --env' | 'run --idempotency-key' | 'run --socket' | 'run --via' | 'run --cwd' | 'run --branch' | 'run --startup' | 'run --write' | 'run --hide' | 'run --memory' | 'run --cpu' | 'run --pass-env' | 'run --deny' | 'run --allow' | 'run --redirect' | 'run --max-chars') choices='' ;;
     'run --on-timeout') choices='interrupt kill yield' ;;
     'run '*) if [[ $word == -* ]]; then choices='-h --help -s --session --timeout --patience --on-timeout --idle-timeout --idle-ttl --no-recover --tty --isolated --errexit --stdin -i --interactive --merge-stderr -C --env --idempotency-key --no-start --json --socket --via --cwd --branch --startup --sandbox --write --hide --missing-ok --network --memory --cpu --pass-env --deny --allow --redirect --strict --redact --confirm --max-chars'; else choices=''; fi ;;
     'ls --socket' | 'ls --via') choices='' ;;
     'ls '*) if [[ $word == -* ]]; then choices='-h --help --names --json --socket --via'; else choices=''; fi ;;
+    'top --sort') choices='runs name idle' ;;
+    'top --filter' | 'top --socket' | 'top --via') choices='' ;;
+    'top '*) if [[ $word == -* ]]; then choices='-h --help --once --sort --filter --socket --via'; else choices=''; fi ;;
     'send --keys' | 'send --timeout' | 'send --socket' | 'send --via') choices='' ;;
     'send '*) if [[ $word == -* ]]; then choices='-h --help -n --keys --timeout --json --socket --via'; else choices='AGENTS'; fi ;;
     'wait --until' | 'wait --timeout' | 'wait --socket' | 'wait --via') choices='' ;;

@@ -45,8 +45,8 @@ function _shtab_shellsession_using
   test "$_shtab_shellsession_cmdpath" = "$argv"
 end
 
-set -g _shtab_shellsession_commands run ls send wait why interrupt jobs output restart snapshot restore fork kill attach forget workflow log history status doctor serve bridge stop mcp agent completion
-set -g _shtab_shellsession_opts_with_value --agent --allow --audit --branch --bytes --cpu --cwd --deny --env --exclude --from --grep --hide --idempotency-key --idle-timeout --idle-ttl --input --junit --keys --lease --lines --log-file --log-level --markdown --max-chars --max-sessions --memory --model --on-timeout --only --others --pass-env --patience --redirect --rerun --session --since --skip --socket --startup --stream --tail --timeout --until --via --write -C -n -s
+set -g _shtab_shellsession_commands run ls top send wait why interrupt jobs output restart snapshot restore fork kill attach forget workflow log history status doctor serve bridge stop mcp agent completion
+set -g _shtab_shellsession_opts_with_value --agent --allow --audit --branch --bytes --cpu --cwd --deny --env --exclude --filter --from --grep --hide --idempotency-key --idle-timeout --idle-ttl --input --junit --keys --lease --lines --log-file --log-level --markdown --max-chars --max-sessions --memory --model --on-timeout --only --others --pass-env --patience --redirect --rerun --session --since --skip --socket --sort --startup --stream --tail --timeout --until --via --write -C -n -s
 
 complete -c shellsession -e
 complete -c shellsession -f
@@ -100,6 +100,13 @@ complete -c shellsession -n '_shtab_shellsession_using ls' -l names -d 'only the
 complete -c shellsession -n '_shtab_shellsession_using ls' -l json -d 'print a JSON list'
 complete -c shellsession -n '_shtab_shellsession_using ls' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
 complete -c shellsession -n '_shtab_shellsession_using ls' -l via -x -d 'a program that leads to the daemon elsewhere, such as '"'"'ssh box'"'"''
+complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a top -d 'watch all agents in a live table'
+complete -c shellsession -n '_shtab_shellsession_using top' -s h -l help -d 'show this help message and exit'
+complete -c shellsession -n '_shtab_shellsession_using top' -l once -d 'print the table once, and exit'
+complete -c shellsession -n '_shtab_shellsession_using top' -l sort -xka "runs name idle" -d 'the order'
+complete -c shellsession -n '_shtab_shellsession_using top' -l filter -x -d 'only agents with this text in the table'
+complete -c shellsession -n '_shtab_shellsession_using top' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
+complete -c shellsession -n '_shtab_shellsession_using top' -l via -x -d 'a program that leads to the daemon elsewhere, such as '"'"'ssh box'"'"''
 complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a send -d 'type into the terminal of a running command'
 complete -c shellsession -n '_shtab_shellsession_using send' -s h -l help -d 'show this help message and exit'
 complete -c shellsession -n '_shtab_shellsession_using send' -s n -d 'do not press Enter after it'

@@ -27,6 +27,7 @@ _shtab_shellsession_commands() {
     snapshot:'write the state of an agent'"'"'s shell to a file'
     status:'show the state of the daemon'
     stop:'end the daemon and every session'
+    top:'watch all agents in a live table'
     wait:'wait for a running command, and print its output'
     why:'say what the running command waits for'
     workflow:'run many steps in one shell, from a file'
@@ -382,6 +383,18 @@ _shtab_shellsession_stop_options=(
 # guard to ensure default positional specs are added only once per session
 _shtab_shellsession_stop_defaults_added=0
 
+_shtab_shellsession_top_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--once[print the table once, and exit]"
+  "--sort[the order]:sort:(runs name idle)"
+  "--filter[only agents with this text in the table]:TEXT:"
+  "--socket[the daemon\'s socket]:PATH:_files"
+  "--via[a program that leads to the daemon elsewhere, such as \'ssh box\']:WORDS:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_shellsession_top_defaults_added=0
+
 _shtab_shellsession_wait_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--until[return once the output matches this regular expression]:RE:"
@@ -473,6 +486,7 @@ _shtab_shellsession() {
         snapshot) _arguments -C -s -S $_shtab_shellsession_snapshot_options ;;
         status) _arguments -C -s -S $_shtab_shellsession_status_options ;;
         stop) _arguments -C -s -S $_shtab_shellsession_stop_options ;;
+        top) _arguments -C -s -S $_shtab_shellsession_top_options ;;
         wait) _arguments -C -s -S $_shtab_shellsession_wait_options ;;
         why) _arguments -C -s -S $_shtab_shellsession_why_options ;;
         workflow) _arguments -C -s -S $_shtab_shellsession_workflow_options ;;

@@ -55,11 +55,10 @@ class AnyDaemon:
         from ...agents import AgentInfo  # imports asyncio, which nothing else here needs
 
         return [
-            AgentInfo(**{name: one[name] for name in AgentInfo.__dataclass_fields__}) for one in await self.described()
+            AgentInfo(**{name: one[name] for name in AgentInfo.__dataclass_fields__}) for one in await self._described()
         ]
 
-    async def described(self, lines: bool = False) -> builtins.list[dict[str, Any]]:
-        """As ``admin.agents``. ``lines``: with the ``line`` that each agent printed last, without secrets."""
+    async def _described(self, lines: bool = False) -> builtins.list[dict[str, Any]]:
         return from_part((await self._read("list", lines=lines)).parts)
 
     async def _kill(self, agent: str) -> None:
@@ -135,6 +134,10 @@ class Daemon(AnyDaemon):
         """
         events: Iterator[Event] = self._watch(agent)
         return events
+
+    def described(self, lines: bool = False) -> builtins.list[dict[str, Any]]:
+        # As ``admin.agents``; ``lines``: with the ``line`` that each agent has printed last, without secrets.
+        return self._backend.give(self._described(lines))
 
     def kill(self, agent: str) -> None:
         """Close the agent's session, and end everything that runs in it. Its record is deleted. Raises NoSuchAgent."""

@@ -62,8 +62,8 @@ _NOT_WITHOUT_LEASE: Final = (*_NOT_AT_THE_END, requests.Send, requests.Type, req
 
 # The replies may be large, and are harmless to read anew: none is kept for a client that asks again.
 _READ_ANEW: Final = (requests.ReadFile, requests.Follow)
-# Agents whose last lines are looked for at a time: other requests are not to wait for all of them.
-_AT_A_TIME: Final = 20
+# Agents that are described at a time: other requests are not to wait for all of them.
+_AT_A_TIME: Final = 10
 # Characters of a last line.
 _LINE: Final = 300
 
@@ -412,17 +412,17 @@ async def _cancel(server: Server, incoming: Incoming) -> Answer:
 
 
 async def _list(server: Server, incoming: Incoming) -> Answer:
-    infos = server.agents.list()
-    room = room_for(len(infos))
     sessions = {shared.agent: shared for shared in server.sessions}
-    listed = [{**asdict(info), "cwd": info.cwd[:room]} for info in infos]
-    for number, one in enumerate(listed, 1):
-        shared = sessions.get(one["agent"])
+    room, listed = room_for(len(sessions)), list[dict[str, Any]]()
+    for info in server.agents.registry.infos():
+        shared = sessions.get(info.agent)
+        one = {**asdict(info), "cwd": info.cwd[:room]}
         one["command"], one["state_age"] = ("", None) if shared is None else (shared.command[:room], shared.state_age)
         if incoming.request.lines:
             one["line"] = "" if shared is None else shared.last_line[:_LINE]
-            if number % _AT_A_TIME == 0:
-                await asyncio.sleep(0)
+        listed.append(one)
+        if len(listed) % _AT_A_TIME == 0:
+            await asyncio.sleep(0)
     return Answer({"value": None}, (to_part(listed),))
 
 

@@ -1,0 +1,267 @@
+"""``shellsession top``: a live table of all agents on a terminal."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from ..daemon.client.admin import Visit
+from ..daemon.client.daemon import Daemon
+from ..errors import DaemonUnavailable, InvalidRequest, ShellSessionError
+from ..extras import missing
+from . import arguments
+from .arguments import escaped, show, span, table
+from .terminal import CTRL_C, LEAVE, STDIN, UserTerminal
+
+_DESCRIPTION: Final = """
+Show all agents and what they do, again and again: the state, the command and for how long it has been running, and the
+last line that was printed, with secrets masked as the session's redact= says. Up, Down, PgUp and PgDn select an agent,
+Enter attaches to it, and i interrupts its command. s changes the order, / filters by a text in the name, the state or
+the command, and q leaves. Needs the extra "top" of the package; --once does not.
+"""
+EXAMPLES: Final = [
+    ("shellsession top", "all agents, until q"),
+    ("shellsession top --sort name --filter running", "those that run a command, by name"),
+    ("shellsession top --once", "print the table once, for a log"),
+]
+# Seconds between two looks at the agents, and between two drawings; the looks take at most this part of the time.
+_LOOK: Final = 1.0
+_DRAW: Final = 0.25
+_SHARE: Final = 0.05
+# Columns from which there is room for all cells.
+_WIDE: Final = 100
+_NAME_MAX: Final = 20
+_STYLES: Final = {"running": "green", "attached": "yellow", "idle": "", "new": "dim", "closed": "dim"}
+_KEY: Final = re.compile(rb"\x1b\[[0-9;]*[A-Za-z~]|\x1bO[A-Z]|.", re.DOTALL)
+_MOVES: Final = {b"A": -1, b"B": 1, b"5~": -10, b"6~": 10, b"H": -(10**9), b"1~": -(10**9), b"F": 10**9, b"4~": 10**9}
+_HELP: Final = "↑↓ select · Enter attach · i interrupt · s sort · / filter · q quit"
+_HELP_ASCII: Final = "Up Down select | Enter attach | i interrupt | s sort | / filter | q quit"
+
+Row = dict[str, Any]
+# By the longest run first, then by the last use.
+_ORDERS: Final[dict[str, Callable[[Row], Any]]] = {
+    "runs": lambda row: (-(row["running_for"] or -1.0), row["idle"], row["agent"]),
+    "name": lambda row: row["agent"],
+    "idle": lambda row: (row["idle"], row["agent"]),
+}
+
+
+def own_parser() -> argparse.ArgumentParser:
+    parser = arguments.parser("top", "[OPTIONS]", _DESCRIPTION, EXAMPLES)
+    parser.add_argument("--once", action="store_true", help="print the table once, and exit")
+    parser.add_argument("--sort", choices=list(_ORDERS), default="runs", help="the order (default: runs)")
+    parser.add_argument("--filter", metavar="TEXT", default="", help="only agents with this text in the table")
+    arguments.add_place(parser)
+    return parser
+
+
+def main(words: Sequence[str]) -> int:
+    """Show the agents until the person leaves."""
+    args = own_parser().parse_args(words)
+    with Daemon(args.socket) as daemon:
+        top = Top(daemon, args.socket, args.sort, args.filter)
+        top.look()
+        if args.once:
+            rows = [_cells(row) for row in top.rows]
+            show(*table(("AGENT", "STATE", "RUNS", "COMMAND", "LAST LINE"), rows, state=1))
+            return 0
+        if not (sys.stdin.isatty() and sys.stdout.isatty()):
+            raise InvalidRequest(
+                "top is for a terminal on stdin and stdout: `shellsession top --once` prints the table"
+            )
+        while (agent := top.watch()) is not None:
+            top.note = _attach(agent, args.socket)
+    return 0
+
+
+def _attach(agent: str, socket: Any) -> str:
+    """Attach to the agent. Returns what to say after that."""
+    from . import attach
+
+    if not isinstance(socket, str | None):
+        return "attach is for the daemon of this machine: run it there"
+    try:
+        attach.main([*([] if socket is None else ["--socket", socket]), "--", agent])
+    except ShellSessionError as error:
+        return str(error)
+    return ""
+
+
+def _cells(row: Row) -> tuple[str, str, str, str, str]:
+    state = "attached" if row["attached"] else row["state"]
+    runs = "-" if row["running_for"] is None else span(row["running_for"])
+    return row["agent"], state, runs, row["command"], row["line"]
+
+
+class Top:
+    """The table, the selected agent, and what the person has typed."""
+
+    def __init__(self, daemon: Daemon, socket: Any, order: str, text: str) -> None:
+        self._daemon, self._socket = daemon, socket
+        self._order, self._filter = order, text
+        self._all: list[Row] = []
+        self.rows: list[Row] = []  # those that the filter shows, in order
+        self.note = ""  # the last line, in place of the help
+        self._selected, self._first = "", 0  # the agent, and the first row that is visible
+        self._typed: str | None = None  # of a filter, while it is typed
+        self._fault = ""
+        self._pause = _LOOK
+
+    def look(self) -> None:
+        """Ask the daemon for all agents."""
+        begun = time.monotonic()
+        self._all = self._daemon.described(lines=True)
+        self._pause = max(_LOOK, (time.monotonic() - begun) / _SHARE)
+        self._arrange()
+
+    def _arrange(self) -> None:
+        wanted = (self._filter if self._typed is None else self._typed).lower()
+        found = [row for row in self._all if any(wanted in cell.lower() for cell in _cells(row)[:4])]
+        self.rows = sorted(found, key=_ORDERS[self._order])
+
+    def watch(self) -> str | None:
+        """Show the table until the person leaves. Returns the agent to attach to, or None."""
+        try:
+            from rich.console import Console
+            from rich.live import Live
+        except ImportError as error:
+            raise missing("top", error) from error
+        console = Console(highlight=False)
+        with (
+            UserTerminal() as terminal,
+            Live(
+                console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+            ) as live,
+        ):
+            terminal.raw_mode()
+            look_at = draw_at = 0.0
+            size, is_new = terminal.size, True
+            while True:
+                now = time.monotonic()
+                if now >= look_at:
+                    self._look_again()
+                    look_at, is_new = time.monotonic() + self._pause, True
+                is_new, size = is_new or terminal.size != size, terminal.size
+                if is_new and now >= draw_at:
+                    live.update(self.picture(*size), refresh=True)
+                    draw_at, is_new = time.monotonic() + _DRAW, False
+                if STDIN in terminal.wait(seconds=max(0.01, min(look_at, max(draw_at, now + _DRAW)) - now)):
+                    keys = terminal.read()
+                    for key in _KEY.findall(keys) or [LEAVE]:
+                        if key in (CTRL_C, LEAVE) or (self._typed is None and key == b"q"):
+                            return None
+                        if self._typed is None and key == b"\r" and self._selected:
+                            return self._selected
+                        self._press(key)
+                    is_new = True
+
+    def _look_again(self) -> None:
+        try:
+            self.look()
+            self._fault = ""
+        except DaemonUnavailable as error:  # another one may start
+            self._all, self.rows, self._fault = [], [], str(error)
+        except ShellSessionError as error:
+            self._fault = str(error)
+
+    # -- keys
+
+    def _press(self, key: bytes) -> None:
+        self.note = ""
+        if self._typed is not None:
+            self._type(self._typed, key)
+        elif key[:1] == b"\x1b" and (by := _MOVES.get(key[2:])) is not None:
+            self._move(by)
+        elif key in (b"j", b"k"):
+            self._move(1 if key == b"j" else -1)
+        elif key == b"s":
+            orders = list(_ORDERS)
+            self._order = orders[(orders.index(self._order) + 1) % len(orders)]
+            self._arrange()
+        elif key == b"/":
+            self._typed = self._filter
+        elif key == b"i" and self._selected:
+            self._interrupt(self._selected)
+
+    def _type(self, text: str, key: bytes) -> None:
+        if key in (b"\r", b"\x1b"):
+            self._filter, self._typed = (text if key == b"\r" else ""), None
+        elif key in (b"\x7f", b"\b"):
+            self._typed = text[:-1]
+        elif key.isascii() and key.decode().isprintable():
+            self._typed = text + key.decode()
+        self._arrange()
+
+    def _move(self, by: int) -> None:
+        if self.rows:
+            at = min(max(0, self._at + by), len(self.rows) - 1)
+            self._selected = self.rows[at]["agent"]
+
+    @property
+    def _at(self) -> int:
+        """The position of the selected agent among the rows."""
+        return next((at for at, row in enumerate(self.rows) if row["agent"] == self._selected), 0)
+
+    def _interrupt(self, agent: str) -> None:
+        try:
+            with Visit(agent, self._socket) as visit:
+                visit.interrupt()
+            self.note = f"interrupted the command of {agent}"
+        except ShellSessionError as error:
+            self.note = str(error)
+
+    # -- the picture
+
+    def picture(self, columns: int, lines: int) -> Any:
+        """The table as it is now: only the rows that fit are made."""
+        from rich.console import Group
+        from rich.text import Text
+
+        room = max(1, lines - 3)
+        at = self._at
+        self._selected = self.rows[at]["agent"] if self.rows else ""
+        self._first = max(0, min(self._first, at, len(self.rows) - room), at - room + 1)
+        shown = self.rows[self._first : self._first + room]
+        return Group(
+            Text(self._title(), "bold", no_wrap=True, overflow="ellipsis"),
+            self._table(shown, columns),
+            *[Text("")] * (room - len(shown)),
+            Text(self._footer(), "dim", no_wrap=True, overflow="ellipsis"),
+        )
+
+    def _title(self) -> str:
+        running = sum(row["state"] == "running" for row in self._all)
+        shown = f", {len(self.rows)} shown" if len(self.rows) != len(self._all) else ""
+        return f"{len(self._all)} agents, {running} running{shown}, by {self._order}"
+
+    def _footer(self) -> str:
+        if self._typed is not None:
+            return f"filter: {self._typed}_ (Enter keeps it, Esc clears it)"
+        if self._fault or self.note:
+            return escaped(self._fault or self.note)
+        return _HELP if (sys.stdout.encoding or "").lower().startswith("utf") else _HELP_ASCII
+
+    def _table(self, rows: Sequence[Row], columns: int) -> Any:
+        from rich.table import Table
+        from rich.text import Text
+
+        found = Table(box=None, expand=True, padding=(0, 1, 0, 0), header_style="reverse", pad_edge=False)
+        width = min(_NAME_MAX, max((len(row["agent"]) for row in rows), default=0))
+        widths: dict[str, dict[str, Any]] = {
+            "AGENT": {"width": max(5, width)},
+            "STATE": {"width": 8},
+            "RUNS": {"width": 5, "justify": "right"},
+            "COMMAND": {"ratio": 2},
+            "LAST LINE": {"ratio": 3},
+        }
+        for title, how in widths.items():
+            found.add_column(title, no_wrap=True, overflow="ellipsis", **how)
+        for row in rows:
+            cells = [Text(escaped(cell[:columns])) for cell in _cells(row)]
+            cells[1].stylize(_STYLES.get(cells[1].plain, ""))
+            found.add_row(*cells, style="reverse" if row["agent"] == self._selected else "")
+        return found

@@ -1,0 +1,131 @@
+"""``shellsession top``: the live table on a terminal, and printed once."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pexpect
+import pytest
+from commands import cli
+from daemons import Daemon, running
+from persons import CTRL_C, LEAVE, TERMINAL
+from system import PATIENCE
+
+from shellsession import connect
+
+Start = Callable[..., "pexpect.spawn[str]"]
+HOSTILE = "printf 'PIN-1234 \\033]0;title\\007\\033[2Jend\\342\\200\\256.\\n'"
+
+
+@pytest.fixture
+def top(tmp_path: Path) -> Iterator[Start]:
+    """Starts ``top`` on a terminal of 80 x 24."""
+    with ExitStack() as opened:
+
+        def start(daemon: Daemon, *options: str) -> pexpect.spawn[str]:
+            words = ["-m", "shellsession", "top", "--socket", daemon.socket, *options]
+            env = {**TERMINAL, "HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)}
+            screen = pexpect.spawn(sys.executable, words, env=env, dimensions=(24, 80), encoding="utf-8")
+            screen.timeout, screen.delaybeforesend = PATIENCE, None
+            opened.callback(screen.close, force=True)
+            return screen
+
+        yield start
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Daemon]:
+    """A daemon whose agents are those of the test."""
+    with running(tmp_path / "own") as daemon:
+        yield daemon
+
+
+def test_top_once_prints_masked_and_escaped_lines(own: Daemon) -> None:
+    with connect("a1", own.socket, redact=["PIN-[0-9]+"]) as first, connect("b1", own.socket) as second:
+        first.run(HOSTILE)
+        second.run("echo begun; sleep 100", timeout=0.1, on_timeout="yield")
+        done = cli(own.socket, "top", "--once", "--sort", "name")
+        assert done.returncode == 0
+        title, one, other = done.stdout.decode().splitlines()
+        assert title.split() == ["AGENT", "STATE", "RUNS", "COMMAND", "LAST", "LINE"]
+        assert re.fullmatch(r"a1 +idle +- +\*\*\* end\\u202e\.", one)
+        assert re.fullmatch(r"b1 +running +\S+s +echo begun; sleep 100 +begun", other)
+        _, *found = cli(own.socket, "top", "--once", "--filter", "IDLE").stdout.decode().splitlines()
+        assert [line.split() for line in found] == [one.split()]
+        second.close()
+        assert b"`shellsession top --once` prints the table" in cli(own.socket, "top").stderr
+
+
+def test_top_selects_filters_interrupts_and_attaches(own: Daemon, top: Start) -> None:
+    with connect("a1", own.socket, redact=["PIN-[0-9]+"]) as first, connect("b1", own.socket) as second:
+        first.run(HOSTILE)
+        second.run("echo begun; sleep 100", timeout=0.1, on_timeout="yield")
+        screen = top(own)
+        screen.expect("2 agents, 1 running, by runs")
+        screen.expect("begun")
+        screen.expect(r"\*\*\* end\\u202e\.")
+        shown = screen.before or ""
+        assert "title" not in shown
+        assert "PIN" not in shown
+        screen.send("i")
+        screen.expect("interrupted the command of b1")
+        assert second.wait().outcome == "interrupted"
+        screen.send("/a1\r")
+        screen.expect("2 agents, 0 running, 1 shown")
+        screen.send("\r")
+        screen.expect("attached to a1")
+        screen.expect(r"a1:\S+\$")
+        screen.send(LEAVE)
+        screen.expect("1 shown, by runs")
+        screen.send("/\x1b" + "s")
+        screen.expect("2 agents, 0 running, by name")
+        screen.send("q")
+        screen.expect(pexpect.EOF)
+        assert screen.wait() == 0
+
+
+def test_top_shows_only_rows_that_fit(own: Daemon, top: Start) -> None:
+    with ExitStack() as opened:
+        for number in range(40):
+            opened.enter_context(connect(f"agent-{number:02}", own.socket))
+        screen = top(own, "--sort", "name")
+        screen.expect("40 agents, 0 running")
+        screen.expect("agent-20")
+        screen.expect("q quit")
+        assert "agent-21" not in (screen.before or "")
+        screen.send("\x1b[F")  # End
+        screen.expect("agent-19")
+        screen.expect("agent-39")
+        screen.setwinsize(6, 80)
+        screen.expect("40 agents")
+        screen.expect("agent-37")
+        assert "agent-36" not in (screen.before or "")
+        screen.send(CTRL_C)
+        screen.expect(pexpect.EOF)
+        assert screen.wait() == 0
+
+
+def test_top_goes_on_with_the_next_daemon(tmp_path: Path, top: Start) -> None:
+    with running(tmp_path / "daemon") as first, connect("a1", first.socket) as session:
+        session.run("true")
+        screen = top(first)
+        screen.expect("a1")
+        first.stop()
+        screen.expect("no daemon listens")
+        with running(tmp_path / "daemon") as second, connect("b1", second.socket) as another:
+            another.run("true")
+            screen.expect("b1")
+
+
+def test_top_without_rich_names_the_extra(own: Daemon) -> None:
+    program = f"import sys; sys.modules['rich.live'] = None; from shellsession.cli.main import main; \
+sys.exit(main(['top', '--socket', {own.socket!r}]))"
+    with connect("a1", own.socket):
+        screen = pexpect.spawn(sys.executable, ["-c", program], env=TERMINAL, encoding="utf-8", timeout=PATIENCE)
+        screen.expect(re.escape("pip install 'shellsession[top]'"))
+        screen.expect(pexpect.EOF)
+        screen.close()
