@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from .engine.io.jobs import AsyncJob, Job
     from .errors import (
         AlreadyOpen,
+        ApplyFailed,
         BranchUnavailable,
+        Conflict,
         ContractError,
         DaemonUnavailable,
         InvalidRequest,
@@ -88,6 +90,7 @@ __all__ = [
     "AgentInfo",
     "Agents",
     "AlreadyOpen",
+    "ApplyFailed",
     "AsyncAgents",
     "AsyncDaemon",
     "AsyncJob",
@@ -97,6 +100,7 @@ __all__ = [
     "CommandError",
     "CommandFailed",
     "CommandTimeout",
+    "Conflict",
     "ContractError",
     "Daemon",
     "DaemonUnavailable",

@@ -26,6 +26,8 @@ ShellSessionError            error
 ├── SnapshotUnavailable      snapshot_unavailable  bash did not list its state; nothing was changed
 ├── SnapshotDamaged          snapshot_damaged    the file is no snapshot, or it is damaged
 ├── SnapshotTooNew           snapshot_too_new    a newer version of shellsession has written the snapshot
+├── Conflict                 conflict            the directory changed after the branch was opened; carries ``paths``
+├── ApplyFailed              apply_failed        the changes of a branch could not be written; nothing is torn
 ├── MissingExtra             missing_extra       an optional dependency is not installed (also an ImportError)
 ├── PolicyRefused            policy_refused      the session's policy, or a tool's, refuses the command; nothing was run
 ├── ContractError            contract            an error that a tool's document defines; each contract has its own
@@ -251,6 +253,28 @@ class SnapshotTooNew(ShellSessionError):
     """A newer version of shellsession has written the snapshot. Nothing was changed."""
 
     code = "snapshot_too_new"
+
+
+class Conflict(ShellSessionError):
+    """What a branch changes has changed in its directory, too, after the branch was opened: ``paths``, below it.
+
+    Nothing was written.
+    """
+
+    code = "conflict"
+
+    def __init__(self, message: str, paths: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.paths = paths
+
+    def __reduce__(self) -> tuple[type[Conflict], tuple[str, tuple[str, ...]]]:
+        return type(self), (str(self), self.paths)  # so that pickle keeps ``paths``
+
+
+class ApplyFailed(ShellSessionError):
+    """The changes of a branch could not be written, as on a full disk; the message says what to do."""
+
+    code = "apply_failed"
 
 
 class MissingExtra(ShellSessionError, ImportError):

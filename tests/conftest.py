@@ -23,6 +23,7 @@ from bashes import BASH, OTHERS, version_of
 from daemons import Daemon, Proxy, Raw, running
 from gates import Gate
 from hypothesis import HealthCheck, settings
+from overlays import overlay as overlay, overlay_place as overlay_place
 from persons import Person, Sits, Tmux
 from samples import left_out
 from system import PATIENCE, PYTHON

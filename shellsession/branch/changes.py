@@ -56,7 +56,8 @@ def compare(trees: Trees, since: int = 0) -> tuple[Change, ...]:
             found += _in_directory(trees, directory, todo)
         except OSError as error:
             reason = directory.skipped or f"it cannot be read: {error.strerror or error}"
-            found.append(Change(directory.path, "changed", skipped=reason))
+            named = [one for one in found if one.path == directory.path] or [Change(directory.path, "changed")]
+            found = [one for one in found if one.path != directory.path] + [named[0]._replace(skipped=reason)]
     return tuple(sorted(_with_links(found), key=lambda change: change.path.split("/")))
 
 
@@ -93,6 +94,8 @@ def _in_directory(trees: Trees, directory: _Directory, todo: list[_Directory]) -
                 yield change
             is_directory = after is not None and after.type == "directory"
             hidden = hides or closed or not is_directory
+            if is_directory and change and change.skipped:
+                continue  # it cannot be read
             if (is_directory and numbers) or (hidden and numbers_before):
                 reason = change.skipped if change and not is_directory else directory.skipped
                 todo.append(_Directory(path, numbers if is_directory else (), numbers_before, hidden, reason))

@@ -7,10 +7,16 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import pytest
+from hypothesis import Phase, settings, strategies as st
+from system import SOAK
+
+from shellsession.branch.apply import moment
 
 # It runs alone, in the namespace, perhaps as another user: no import of ours, and nothing but its arguments.
 _PROGRAM: Final = r"""
@@ -108,6 +114,24 @@ def main(job):
 
 json.dump(main(json.load(sys.stdin)), sys.stdout)
 """
+_NAMES = st.sampled_from(["a", "b", "c d", 'q"\t\\', "\udcff\u00e9"])
+_PATHS = st.lists(_NAMES, min_size=1, max_size=3).map("/".join)
+_DATA = st.sampled_from([b"", b"x", b"one\n", b"one\ntwo\n", b"1\n2\n3\n4\n5\n6\n7\n8\n9\nX", b"\0\xff" * 40]).map(
+    bytes.hex
+)
+_ACTIONS = st.one_of(
+    st.tuples(st.just("write"), _PATHS, _DATA),
+    st.tuples(st.just("append"), _PATHS, _DATA),
+    st.tuples(st.sampled_from(["mkdir", "mkdir", "remove", "fifo", "touch"]), _PATHS),
+    st.tuples(st.sampled_from(["rename", "link"]), _PATHS, _PATHS),
+    st.tuples(st.just("symlink"), _PATHS, st.sampled_from(["a", "../..", "/etc/passwd", "nowhere"])),
+    st.tuples(st.just("chmod"), _PATHS, st.sampled_from([0o644, 0o755, 0o700, 0o4755])),
+    st.tuples(st.just("attribute"), _PATHS, _DATA),
+)
+_FIRST = [("mkdir", "a"), ("mkdir", "a/b"), ("write", "a/b/c d", b"one\ntwo\n".hex()), ("write", "b", b"x".hex())]
+BASES = st.lists(_ACTIONS.filter(lambda action: action[0] != "fifo"), max_size=12).map(_FIRST.__add__)
+LAYERS = st.lists(st.lists(_ACTIONS, min_size=1, max_size=8), min_size=1, max_size=3)
+machine = settings(max_examples=600 if SOAK else 15, phases=[Phase.generate])
 View = dict[str, Any]
 
 
@@ -143,11 +167,18 @@ class Overlay:
     def __init__(self, place: Path, actions: list[Any] | None = None) -> None:
         self.base, self._place = str(place / "base"), place
         self.layers: list[str] = []
+        self.home, self.opened = str(place / "home"), 0
         os.mkdir(self.base)
+        os.mkdir(self.home)
         namespace: dict[str, Any] = {"__name__": "overlays"}
         exec(_PROGRAM.rpartition("\njson.dump")[0], namespace)
         self._play, self._tree = namespace["play"], namespace["tree"]
         self.play_base(*(actions or []))
+        self.begin()
+
+    def begin(self) -> None:
+        """Take what is in the base as old from now on."""
+        self.opened = moment(self.base)
 
     def play_base(self, *actions: Any) -> None:
         """Do these operations in the base itself."""
@@ -172,3 +203,16 @@ class Overlay:
     def _mounted(self, done: int, actions: tuple[list[Any], ...], layers: list[str] | None = None) -> list[View]:
         job = {"base": self.base, "layers": layers or self.layers, "done": done, "at": str(self._place / "at")}
         return _run({**job, "actions": actions})
+
+
+@pytest.fixture(scope="module")
+def overlay_place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("overlays")
+    need_overlays(made)
+    return made
+
+
+@pytest.fixture
+def overlay(overlay_place: Path) -> Iterator[Overlay]:
+    with TemporaryDirectory(dir=overlay_place) as directory:
+        yield Overlay(Path(directory))

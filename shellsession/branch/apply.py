@@ -1,0 +1,538 @@
+"""Write what a branch changes to its base, so that a kill at any moment loses nothing.
+
+A journal names all changes before the first one. Then every new file is copied to a temporary name in the directory
+where it belongs. Only when all are on the disk, each is renamed into its place; removals come last, the deepest first.
+So each path of the base is old or new at any moment, and ``resume`` finishes what was begun.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import json
+import os
+import secrets
+import stat
+import time
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from errno import EDQUOT, ENOSPC
+from typing import Any, Final
+
+from ..errors import ApplyFailed, Conflict, InvalidRequest
+from .changes import Change, compare
+from .trees import ACLS, Entry, Trees, attributes, entry_at, listed, open_directory, open_file, split
+
+_JOURNAL: Final = "apply.json"
+# It exists once all new files are on the disk under their temporary names.
+_STAGED: Final = "apply.staged"
+# What was applied before: the inode and the ctime of each path, which are no sign of somebody else.
+_APPLIED: Final = "applied.json"
+_CLOCK_REALTIME_COARSE: Final = 5
+_SETUID: Final = 0o6000
+_BLOCK: Final = 512  # the unit of st_blocks
+_PIECE: Final = 1 << 30
+_ALL_OF_OWNER: Final = 0o700
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+_BEGUN: Final = "each path has its old or its new content; apply again to finish"
+_NOTHING: Final = "nothing was changed"
+# The steps of an apply, in their order; a generator of them returns the changes.
+Steps = Generator[str, None, tuple[Change, ...]]
+
+
+def moment(base: str) -> int:
+    """Return the time of the base's file system in nanoseconds, for ``opened``. Nothing is seen of it in the base.
+
+    Take it before the branch is mounted: what changes in the same tick of the clock, some ms, counts as older.
+    """
+    try:
+        fd = os.open(base, os.O_TMPFILE | os.O_WRONLY, 0o600)
+    except OSError:  # not writable, or the file system has no files without a name: most have the kernel's clock
+        return time.clock_gettime_ns(_CLOCK_REALTIME_COARSE)
+    try:
+        return os.fstat(fd).st_ctime_ns
+    finally:
+        os.close(fd)
+
+
+def apply(
+    base: str,
+    layers: Sequence[str],
+    home: str,
+    opened: int,
+    *,
+    paths: Iterable[str] | None = None,
+    overwrite: bool = False,
+    userxattr: bool = True,
+) -> tuple[Change, ...]:
+    """Write the changes of the layers to the base, and return them. An apply that was cut off is finished first.
+
+    ``home``: the directory of the branch, where the journal is. ``opened``: what ``moment`` returned. ``paths``: only
+    these, below the base, and what lies in them. A change that is skipped (see ``Change``) is left out; setuid and
+    setgid bits of files and capabilities are not written.
+
+    Raises Conflict if a path that the branch changes has changed in the base since then, before anything is written;
+    ``overwrite`` writes it nevertheless. Raises ApplyFailed if the disk is full or the system refuses.
+    """
+    return _finish(apply_steps(base, layers, home, opened, paths, overwrite, userxattr))
+
+
+def resume(home: str, *, overwrite: bool = False) -> tuple[Change, ...]:
+    """Finish an apply that was cut off, and return its changes; () if there is none. Raises as ``apply`` does."""
+    return _finish(resume_steps(home, overwrite))
+
+
+def _finish(steps: Steps) -> tuple[Change, ...]:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            done: tuple[Change, ...] = end.value
+            return done
+
+
+def apply_steps(
+    base: str,
+    layers: Sequence[str],
+    home: str,
+    opened: int,
+    paths: Iterable[str] | None = None,
+    overwrite: bool = False,
+    userxattr: bool = True,
+) -> Steps:
+    """Do what ``apply`` does, and yield the name of each step once it is done."""
+    earlier = yield from resume_steps(home, overwrite)
+    with Trees(base, layers, userxattr) as trees, _locked(trees.roots[0]):
+        chosen = _chosen(compare(trees), None if paths is None else [os.path.normpath(path) for path in paths])
+        if not overwrite:
+            _refuse_conflicts(_conflicts(trees, chosen, opened, _read(home, _APPLIED)))
+        yield "checked"
+        if not chosen:
+            return earlier
+        job = _Job(
+            os.path.abspath(base), [os.path.abspath(one) for one in layers], userxattr, secrets.token_hex(4), chosen
+        )
+        with _failing(_NOTHING):
+            _write(home, _JOURNAL, job.as_json(os.fstat(trees.roots[0])))
+        yield "journal"
+        return earlier + (yield from _carry_out(trees, home, job, overwrite, False))
+
+
+def resume_steps(home: str, overwrite: bool = False) -> Steps:
+    """Do what ``resume`` does, and yield the name of each step once it is done."""
+    if not (journal := _read(home, _JOURNAL)):
+        return ()
+    job = _Job.of(journal)
+    with _failing(_BEGUN), Trees(job.base, job.layers, job.userxattr) as trees, _locked(trees.roots[0]):
+        about = os.fstat(trees.roots[0])
+        if [about.st_dev, about.st_ino] != journal["of"]:
+            raise ApplyFailed(f"{job.base} is another directory than the one that was written to: move it back")
+        is_staged = _read(home, _STAGED).get("nonce") == job.nonce
+        if not is_staged:
+            _unstage(trees.roots[0], job)
+        return (yield from _carry_out(trees, home, job, overwrite, is_staged))
+
+
+class _Job:
+    """What to do: the changes, and for each new file the path where it is staged.
+
+    ``tops``: those that are renamed from there into their place: a new directory comes with all that is in it.
+    """
+
+    def __init__(self, base: str, layers: list[str], userxattr: bool, nonce: str, changes: tuple[Change, ...]) -> None:
+        self.base, self.layers, self.userxattr, self.nonce, self.changes = base, layers, userxattr, nonce, changes
+        self.staged = dict[str, str]()
+        self.tops = list[Change]()
+        for number, change in enumerate(changes):
+            if change.after is None or _is_set(change):
+                continue
+            directory, name = split(change.path)
+            if directory in self.staged:
+                self.staged[change.path] = f"{self.staged[directory]}/{name}"
+            else:
+                self.staged[change.path] = f"{directory}/.shellsession-{nonce}-{number}".lstrip("/")
+                self.tops.append(change)
+
+    def as_json(self, about: os.stat_result) -> dict[str, Any]:
+        plain = {"base": self.base, "layers": self.layers, "userxattr": self.userxattr, "nonce": self.nonce}
+        return {**plain, "of": [about.st_dev, about.st_ino], "changes": self.changes}
+
+    @classmethod
+    def of(cls, journal: dict[str, Any]) -> _Job:
+        changes = [
+            Change(path, kind, tuple(what), before and Entry(*before), after and Entry(*after), skipped, note)
+            for path, kind, what, before, after, skipped, note in journal["changes"]
+        ]
+        return cls(journal["base"], journal["layers"], journal["userxattr"], journal["nonce"], tuple(changes))
+
+
+def _carry_out(trees: Trees, home: str, job: _Job, overwrite: bool, is_staged: bool) -> Steps:
+    base = trees.roots[0]
+    if not is_staged:
+        try:
+            with _failing(_NOTHING):
+                yield from _stage(trees, job)
+                _sync(base)
+                yield "synced"
+                if not overwrite:
+                    _refuse_conflicts(_late_conflicts(base, job))
+                _write(home, _STAGED, {"nonce": job.nonce})
+        except (ApplyFailed, Conflict):
+            with suppress(OSError):
+                _unstage(base, job)
+                os.unlink(os.path.join(home, _JOURNAL))
+            raise
+    elif not overwrite:
+        _refuse_conflicts(_late_conflicts(base, job))
+    yield "staged"
+    with _failing(_BEGUN):
+        yield from _publish(trees, job)
+        _sync(base)
+        yield "synced again"
+        _write(home, _APPLIED, {**_read(home, _APPLIED), **_record(base, job)})
+        yield "recorded"
+        os.unlink(os.path.join(home, _JOURNAL))
+        yield "no journal"
+        os.unlink(os.path.join(home, _STAGED))
+    return job.changes
+
+
+def _chosen(found: Iterable[Change], paths: list[str] | None) -> tuple[Change, ...]:
+    """Return the changes to write. A directory stays if something in it has to stay."""
+    if wrong := [path for path in paths or () if path.startswith(("/", "../")) or path == ".."]:
+        raise InvalidRequest(f"paths must be below the branch's directory, not {wrong[0]!r}")
+    found = tuple(found)
+    kept = {above for change in found if change.skipped for above in _above(change.path)}
+    found = tuple(one for one in found if not one.skipped and not (one.path in kept and not _is_directory(one.after)))
+    if paths is None or "." in paths:
+        return found
+    chosen = {one.path for one in found if not {one.path, *_above(one.path)}.isdisjoint(paths)}
+    needed = {above for path in chosen for above in _above(path)}
+    return tuple(
+        one
+        for one in found
+        if one.path in chosen or (one.path in needed and _is_directory(one.after) and not _is_directory(one.before))
+    )
+
+
+def _above(path: str) -> Iterator[str]:
+    """Return the directories above a path."""
+    while path := split(path)[0]:
+        yield path
+
+
+def _is_directory(entry: Entry | None) -> bool:
+    return entry is not None and entry.type == "directory"
+
+
+def _is_set(change: Change) -> bool:
+    """Is it a directory that stays one, and gets another mode, owner or attributes?"""
+    return _is_directory(change.before) and _is_directory(change.after)
+
+
+def _crosses(change: Change) -> bool:
+    """Does a directory take the place of something else, or the reverse?"""
+    return bool(change.before and change.after) and _is_directory(change.before) != _is_directory(change.after)
+
+
+def _conflicts(trees: Trees, chosen: Iterable[Change], opened: int, applied: dict[str, Any]) -> Iterator[str]:
+    """Find what has changed in the base since ``opened``, unless we did it."""
+
+    def is_new(path: str, inode: int, changed: int) -> bool:
+        return changed > opened and applied.get(path) != [inode, changed]
+
+    with _Places(trees.roots[0]) as places:
+        for change in chosen:
+            if change.before:
+                if is_new(change.path, change.before.inode, change.before.changed):
+                    yield change.path
+            elif change.after and (above := places.find(split(change.path)[0])) is not None:
+                # A file that the branch got from the base, and that has gone there; or one that it renamed.
+                about = os.fstat(above)
+                own = applied.get(split(change.path)[0]) == [about.st_ino, about.st_ctime_ns]
+                if about.st_mtime_ns > opened and not own and _is_copy(trees, change.path, change.after):
+                    yield change.path
+
+
+def _is_copy(trees: Trees, path: str, entry: Entry) -> bool:
+    """Has overlayfs copied this from a layer below?"""
+    if entry.type == "link":
+        return False
+    with _opened(trees.open(entry.layer, split(path)[0])) as at:
+        name = split(path)[1]
+        with _opened(open_file(at, name) if entry.type == "file" else open_directory(at, name)) as fd:
+            return trees.prefix + "origin" in listed(fd)
+
+
+def _late_conflicts(base: int, job: _Job) -> Iterator[str]:
+    """Find what has changed in the base since the journal was written, among what is still to do."""
+    with _Places(base) as places:
+        for change in job.changes:
+            staged = job.staged.get(change.path)
+            if _is_set(change) or (staged and places.entry(staged) is None):
+                continue
+            if split(change.path)[0] in job.staged:  # it comes with its directory
+                continue
+            now, before = places.entry(change.path), change.before
+            if now and not (
+                before and now.type == before.type and now.inode == before.inode and _has_time(now, before)
+            ):
+                yield change.path
+
+
+def _has_time(now: Entry, before: Entry) -> bool:
+    """Is it unchanged since? What we do in a directory, or to another link of a file, changes its time as well."""
+    return before.type == "directory" or before.links > 1 or now.changed == before.changed
+
+
+def _refuse_conflicts(found: Iterable[str]) -> None:
+    if paths := tuple(found):
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        raise Conflict(
+            f"{paths[0]!r}{more} changed in the directory after the branch was opened: nothing was written; look at"
+            " the difference, then apply other paths, or all with overwrite=True",
+            paths,
+        )
+
+
+def _stage(trees: Trees, job: _Job) -> Iterator[str]:
+    """Copy each new file to its temporary name."""
+    _loosen(trees.roots[0], filter(_is_set, job.changes))
+    links = dict[tuple[int, int], str]()
+    new = [(change, change.after) for change in job.changes if change.path in job.staged and change.after]
+    with ExitStack() as stack:
+        target, *sources = (stack.enter_context(_Places(root)) for root in (trees.roots[0], *trees.roots))
+        for change, after in new:
+            directory, name = split(job.staged[change.path])
+            at = target.open(directory)
+            source_directory, source = split(change.path)
+            origin = sources[after.layer].open(source_directory)
+            if after.type == "directory":
+                os.mkdir(name, _ALL_OF_OWNER, dir_fd=at)
+            elif after.type == "link":
+                _copy_link(origin, source, at, name)
+            elif known := links.get((after.layer, after.inode)):
+                with _opened(open_directory(trees.roots[0], split(known)[0])) as fd:
+                    os.link(split(known)[1], name, src_dir_fd=fd, dst_dir_fd=at, follow_symlinks=False)
+            else:
+                _copy_file(origin, source, at, name)
+                if after.links > 1:
+                    links[after.layer, after.inode] = job.staged[change.path]
+            yield f"copied {change.path}"
+    for change, after in reversed(new):
+        if after.type == "directory":
+            with (
+                _opened(trees.open(after.layer, change.path)) as origin,
+                _opened(trees.open(0, job.staged[change.path])) as fd,
+            ):
+                _dress(origin, fd)
+
+
+def _unstage(base: int, job: _Job) -> None:
+    """Remove what is staged."""
+    with _Places(base) as places:
+        for path in sorted(job.staged.values(), reverse=True):
+            entry = places.entry(path)
+            if entry is None:
+                continue
+            directory, name = split(path)
+            if entry.type == "directory":
+                os.rmdir(name, dir_fd=places.open(directory))
+            else:
+                os.unlink(name, dir_fd=places.open(directory))
+        for change in filter(_is_set, job.changes):
+            with _opened(open_directory(base, change.path)) as fd:
+                if change.before and os.fstat(fd).st_mode & 0o7777 == change.before.mode | _ALL_OF_OWNER:
+                    os.fchmod(fd, change.before.mode)
+
+
+def _publish(trees: Trees, job: _Job) -> Iterator[str]:
+    """Rename what is staged into its place, and remove what the branch has removed. It may be done in part already."""
+    base = trees.roots[0]
+    yield from _rename(base, job, [change for change in job.tops if not _crosses(change)])
+    gone = [change for change in job.changes if change.before and (change.after is None or _crosses(change))]
+    _loosen(base, gone)
+    with _Places(base) as places:
+        for change in reversed(gone):
+            now, before = places.entry(change.path), change.before
+            if now is None or _is_directory(now) != _is_directory(before):
+                continue
+            directory, name = split(change.path)
+            (os.rmdir if _is_directory(now) else os.unlink)(name, dir_fd=places.open(directory))
+            yield f"removed {change.path}"
+    yield from _rename(base, job, [change for change in job.tops if _crosses(change)])
+    for change in reversed(job.changes):
+        if _is_set(change) and change.after:
+            with (
+                _opened(trees.open(change.after.layer, change.path)) as origin,
+                _opened(open_directory(base, change.path)) as fd,
+            ):
+                _dress(origin, fd, with_times=False)
+            yield f"set {change.path}"
+
+
+def _rename(base: int, job: _Job, changes: Iterable[Change]) -> Iterator[str]:
+    with _Places(base) as places:
+        for change in changes:
+            at = places.open(split(change.path)[0])
+            with suppress(FileNotFoundError):  # it was renamed before a kill
+                os.rename(split(job.staged[change.path])[1], split(change.path)[1], src_dir_fd=at, dst_dir_fd=at)
+                yield f"renamed {change.path}"
+
+
+def _loosen(base: int, changes: Iterable[Change]) -> None:
+    """Let the owner write to directories that get another mode or are removed, as the branch must have done."""
+    for change in changes:
+        if change.before and change.before.type == "directory" and ~change.before.mode & _ALL_OF_OWNER:
+            with suppress(FileNotFoundError, NotADirectoryError), _opened(open_directory(base, change.path)) as fd:
+                os.fchmod(fd, change.before.mode | _ALL_OF_OWNER)
+
+
+def _record(base: int, job: _Job) -> dict[str, Any]:
+    """Return the inodes and times of what was written, and of the directories where."""
+    with _Places(base) as places:
+        paths = {path for change in job.changes for path in (change.path, split(change.path)[0]) if path}
+        found = {path: places.entry(path) for path in sorted(paths)}
+    return {path: [entry.inode, entry.changed] for path, entry in found.items() if entry}
+
+
+def _copy_link(origin: int, source: str, at: int, name: str) -> None:
+    os.symlink(os.readlink(source, dir_fd=origin), name, dir_fd=at)
+    about = os.stat(source, dir_fd=origin, follow_symlinks=False)
+    with suppress(PermissionError):
+        os.chown(name, about.st_uid, about.st_gid, dir_fd=at, follow_symlinks=False)
+    os.utime(name, ns=(about.st_atime_ns, about.st_mtime_ns), dir_fd=at, follow_symlinks=False)
+
+
+def _copy_file(origin: int, source: str, at: int, name: str) -> None:
+    with _opened(open_file(origin, source)) as old, _opened(os.open(name, _NEW, 0o600, dir_fd=at)) as new:
+        for begin, end in _data(old):
+            os.lseek(new, begin, os.SEEK_SET)
+            while begin < end and (count := os.sendfile(new, old, begin, min(end - begin, _PIECE))):
+                begin += count
+        if (size := os.fstat(old).st_size) > os.lseek(new, 0, os.SEEK_CUR):
+            os.ftruncate(new, size)
+        _dress(old, new)
+
+
+def _data(fd: int) -> Iterator[tuple[int, int]]:
+    """Return where a file has data: a sparse one has holes between."""
+    about = os.fstat(fd)
+    if about.st_blocks * _BLOCK >= about.st_size:
+        yield 0, about.st_size
+        return
+    end = 0
+    with suppress(OSError):  # ENXIO: no more data
+        while end < about.st_size:
+            begin = os.lseek(fd, end, os.SEEK_DATA)
+            end = os.lseek(fd, begin, os.SEEK_HOLE)
+            yield begin, end
+
+
+def _dress(old: int, new: int, *, with_times: bool = True) -> None:
+    """Give the new one the owner, xattrs, ACLs, mode and times of the old one; a file no setuid or setgid bit."""
+    about, present = os.fstat(old), os.fstat(new)
+    if (about.st_uid, about.st_gid) != (present.st_uid, present.st_gid):
+        with suppress(PermissionError):  # an ordinary user's new files are his own
+            os.fchown(new, about.st_uid, about.st_gid)
+    wanted, had = attributes(old), attributes(new)
+    for name in had.keys() - wanted.keys():
+        os.removexattr(new, name)
+    for name in sorted(wanted.keys() - set(ACLS)):  # these need the right to write, which the mode may take
+        os.setxattr(new, name, wanted[name])
+    os.fchmod(new, about.st_mode & 0o7777 & ~(0 if stat.S_ISDIR(about.st_mode) else _SETUID))
+    for name in sorted(wanted.keys() & set(ACLS)):
+        os.setxattr(new, name, wanted[name])
+    if with_times:
+        os.utime(new, ns=(about.st_atime_ns, about.st_mtime_ns))
+
+
+class _Places:
+    """Paths below an open directory. It keeps the directory that was used last open: many paths share one."""
+
+    def __init__(self, root: int) -> None:
+        self._root, self._path, self._fd = root, "", -1
+
+    def __enter__(self) -> _Places:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def open(self, path: str) -> int:
+        """Open a directory; do not close it."""
+        if self._fd < 0 or path != self._path:
+            self.close()
+            self._fd, self._path = open_directory(self._root, path), path
+        return self._fd
+
+    def find(self, path: str) -> int | None:
+        """Open a directory; None if there is none."""
+        try:
+            return self.open(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def entry(self, path: str) -> Entry | None:
+        directory, name = split(path)
+        at = self.find(directory)
+        return None if at is None else entry_at(at, name)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+@contextmanager
+def _opened(fd: int) -> Iterator[int]:
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def _locked(base: int) -> Iterator[None]:
+    """Let one apply at a time write to a base, where the file system can."""
+    with suppress(OSError):
+        fcntl.flock(base, fcntl.LOCK_EX)
+    yield  # closing the descriptor unlocks it
+
+
+@contextmanager
+def _failing(state: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        name = f": {os.fsdecode(error.filename)!r}" if error.filename else ""
+        hint = "free some space; " if error.errno in (ENOSPC, EDQUOT) else ""
+        raise ApplyFailed(f"the changes cannot be written ({error.strerror}{name}): {hint}{state}") from error
+
+
+def _sync(fd: int) -> None:
+    """Write all of the file system to the disk, which is faster than one file after the other: syncfs(2)."""
+    if ctypes.CDLL(None, use_errno=True).syncfs(fd) < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def _read(home: str, name: str) -> dict[str, Any]:
+    try:
+        with open(os.path.join(home, name), encoding="ascii") as file:
+            found: dict[str, Any] = json.load(file)
+            return found
+    except FileNotFoundError:
+        return {}
+
+
+def _write(home: str, name: str, content: dict[str, Any]) -> None:
+    """Write a file so that it is whole on the disk, or not there."""
+    path = os.path.join(home, name)
+    with open(f"{path}.new", "w", encoding="ascii") as file:
+        json.dump(content, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(f"{path}.new", path)
+    with _opened(os.open(home, os.O_RDONLY | os.O_DIRECTORY)) as fd:
+        os.fsync(fd)

@@ -1,0 +1,229 @@
+"""What a branch changes is written to its directory: as the mount shows it, and whatever kills it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given
+from overlays import BASES, LAYERS, Overlay, View, machine
+
+from shellsession import Conflict, InvalidRequest
+from shellsession.branch.apply import apply, apply_steps, resume
+from shellsession.branch.changes import changes
+
+_SETUID = 0o6000
+
+
+def _expected(view: View) -> View:
+    """What apply makes of a tree: no special files, no setuid bits of files, and inodes that differ."""
+    kept = {path: dict(entry, inode=0) for path, entry in view.items() if not stat.S_ISFIFO(entry["type"])}
+    for entry in kept.values():
+        if entry["type"] == stat.S_IFREG:
+            entry["mode"] &= ~_SETUID
+    return kept
+
+
+def _linked(view: View) -> set[tuple[str, str]]:
+    """The pairs of paths that are one file."""
+    return {
+        (one, two)
+        for one, two in itertools.combinations(sorted(view), 2)
+        if view[one]["inode"] and view[one]["inode"] == view[two]["inode"]
+    }
+
+
+def _apply(overlay: Overlay, **options: Any) -> set[str]:
+    done = apply(overlay.base, overlay.layers, overlay.home, overlay.opened, **options)
+    return {change.path for change in done}
+
+
+def _has_fifo(view: View) -> bool:
+    return any(stat.S_ISFIFO(entry["type"]) for entry in view.values())
+
+
+@machine
+@given(BASES, LAYERS)
+def test_base_with_the_changes_is_what_the_mount_shows(overlay_place: Path, base: list[Any], layers: list[Any]) -> None:
+    with TemporaryDirectory(dir=overlay_place) as directory:
+        overlay = Overlay(Path(directory), base)
+        view = overlay.play(*layers)[-1]
+        skipped = [change.path for change in changes(overlay.base, overlay.layers) if change.skipped]
+        _apply(overlay)
+        tree = overlay.tree()
+        if skipped:  # a FIFO keeps what was there before
+            below = tuple(f"{path}/" for path in skipped)
+            view, tree = (
+                {path: one for path, one in each.items() if path not in skipped and not path.startswith(below)}
+                for each in (view, tree)
+            )
+        assert _expected(tree) == _expected(view)
+        assert _linked(view) <= _linked(tree)
+        left = {change.path: change.what for change in changes(overlay.base, overlay.layers) if not change.skipped}
+        assert {path: what for path, what in left.items() if what != ("mode",)} == {}
+
+
+def _killed(overlay: Overlay, at: int) -> bool:
+    """Kill an apply after that many steps. Return whether it had more."""
+    pid = os.fork()
+    if pid == 0:
+        for _ in itertools.islice(apply_steps(overlay.base, overlay.layers, overlay.home, overlay.opened), at, None):
+            os.kill(os.getpid(), signal.SIGKILL)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+
+
+_BASE = [
+    *(("mkdir", "d"), ("many", "d", 2), ("mkdir", "gone"), ("mkdir", "gone/in"), ("many", "gone/in", 2)),
+    *(("write", "f", b"old".hex()), ("write", "c", b"old".hex()), ("mkdir", "m"), ("chmod", "m", 0o500)),
+]
+_LAYER = [
+    *(("remove", "d"), ("write", "d", b"new".hex()), ("remove", "f"), ("mkdir", "f"), ("many", "f", 2)),
+    *(("remove", "gone"), ("append", "c", b"new".hex()), ("link", "c", "c2"), ("symlink", "s", "/etc")),
+    *(("chmod", "m", 0o700), ("write", "m/x", b"".hex()), ("chmod", "m", 0o550), ("chmod", "f", 0o500)),
+]
+
+
+def test_apply_that_is_killed_at_any_step_is_finished_by_the_next(overlay_place: Path) -> None:
+    for at in itertools.count():
+        with TemporaryDirectory(dir=overlay_place) as directory:
+            overlay = Overlay(Path(directory), _BASE)
+            view = overlay.play(_LAYER)[-1]
+            before = overlay.tree()
+            more = _killed(overlay, at)
+            for path in ("c", "c2"):  # old or new, none torn
+                data = [tree.get(path, {}).get("data") for tree in (before, view, overlay.tree())]
+                assert data[2] in data[:2]
+            if at % 2:
+                resume(overlay.home)
+            _apply(overlay)
+            assert _expected(overlay.tree()) == _expected(view)
+            assert _linked(overlay.tree()) == {("c", "c2")}
+            assert set(os.listdir(overlay.home)) <= {"applied.json", "apply.staged"}
+        if not more:
+            assert at > 20
+            break
+
+
+def test_path_that_changed_in_the_base_is_a_conflict_before_anything_is_written(overlay: Overlay) -> None:
+    overlay.play_base(("mkdir", "d"), ("many", "d", 2), ("write", "f", b"1".hex()), ("write", "g", b"1".hex()))
+    overlay.begin()
+    overlay.play(
+        [("append", "f", b"2".hex()), ("remove", "d"), ("write", "h", b"3".hex()), ("append", "g", b"2".hex())]
+    )
+    overlay.play_base(("write", "d/mine", b"".hex()), ("append", "f", b"mine".hex()), ("remove", "g"))
+    before = overlay.tree()
+    with pytest.raises(Conflict, match="and 3 more") as caught:
+        _apply(overlay)
+    assert set(caught.value.paths) == {"d", "d/mine", "f", "g"}
+    assert overlay.tree() == before
+    assert _apply(overlay, paths=["h"]) == {"h"}
+    assert _apply(overlay, overwrite=True) == {"d", "d/mine", "d/n0", "d/n1", "f", "g"}
+    assert _expected(overlay.tree()) == _expected(overlay.view())
+
+
+def test_second_apply_does_not_take_the_first_for_a_conflict(overlay: Overlay) -> None:
+    overlay.play_base(("mkdir", "d"), ("many", "d", 2))
+    overlay.begin()
+    overlay.play([("append", "d/n0", b"2".hex())])
+    assert _apply(overlay) == {"d/n0"}
+    overlay.play([("append", "d/n0", b"3".hex()), ("remove", "d/n1")])
+    assert _apply(overlay) == {"d/n0", "d/n1"}
+    assert _apply(overlay) == set()
+
+
+def test_base_that_changed_between_kill_and_resume_is_a_conflict(overlay: Overlay) -> None:
+    overlay.play_base(("write", "a", b"1".hex()), ("write", "b", b"1".hex()))
+    overlay.begin()
+    overlay.play([("append", "a", b"2".hex()), ("append", "b", b"2".hex())])
+    steps = apply_steps(overlay.base, overlay.layers, overlay.home, overlay.opened)
+    while next(steps) != "renamed a":
+        pass
+    steps.close()
+    overlay.play_base(("append", "b", b"mine".hex()))
+    with pytest.raises(Conflict) as caught:
+        resume(overlay.home)
+    assert caught.value.paths == ("b",)
+    assert {change.path for change in resume(overlay.home, overwrite=True)} == {"a", "b"}
+
+
+def test_paths_bring_the_directories_that_they_need(overlay: Overlay) -> None:
+    overlay.play([("mkdir", "a"), ("mkdir", "a/b"), ("many", "a/b", 2), ("write", "a/x", b"".hex())])
+    assert _apply(overlay, paths=["./a/b/n1"]) == {"a", "a/b", "a/b/n1"}
+    with pytest.raises(InvalidRequest, match="paths must be below"):
+        _apply(overlay, paths=["../x"])
+
+
+def test_links_in_the_base_lead_nothing_outside(overlay: Overlay, tmp_path: Path) -> None:
+    overlay.play_base(("mkdir", "d"), ("write", "d/x", b"".hex()))
+    overlay.begin()
+    overlay.play([("append", "d/x", b"1".hex()), ("write", "d/y", b"1".hex())])
+    os.rename(f"{overlay.base}/d", f"{overlay.base}/e")
+    os.symlink(tmp_path, f"{overlay.base}/d")
+    with pytest.raises(Conflict):
+        _apply(overlay)
+    _apply(overlay, overwrite=True)
+    assert os.listdir(tmp_path) == []
+    assert not os.path.islink(f"{overlay.base}/d")
+
+
+def test_times_xattrs_holes_and_acls_are_kept(overlay: Overlay) -> None:
+    overlay.play([("write", "f", b"1".hex()), ("attribute", "f", b"kept".hex()), ("write", "hole", b"1".hex())])
+    layer, base = Path(overlay.layers[0]), Path(overlay.base)
+    os.truncate(layer / "hole", 1 << 30)
+    os.utime(layer / "f", (1, 2))
+    acl = bytes.fromhex(
+        "0200000001000600ffffffff02000400010000000400040 0ffffffff10000600ffffffff20000400ffffffff".replace(" ", "")
+    )
+    os.setxattr(layer / "f", "system.posix_acl_access", acl)
+    _apply(overlay)
+    assert os.stat(base / "f").st_mtime == 2
+    assert os.getxattr(base / "f", "user.note") == b"kept"
+    assert os.getxattr(base / "f", "system.posix_acl_access") == acl
+    about = os.stat(base / "hole")
+    assert (about.st_size, about.st_blocks < 100) == (1 << 30, True)
+
+
+_FULL = """
+import os, subprocess, sys
+from shellsession import ApplyFailed
+from shellsession.branch.apply import apply, moment
+place, size = sys.argv[1:]
+base, layer, home = (os.path.join(place, name) for name in ("base", "layer", "home"))
+for one in (base, layer, home):
+    os.mkdir(one)
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "t", base], check=True)
+for number in range(8):
+    with open(f"{base}/f{number}", "w") as file:
+        file.write("old" * 1000)
+    with open(f"{layer}/f{number}", "w") as file:
+        file.write("new" * 10_000)
+with open(f"{layer}/g", "w") as file:
+    file.write("new" * int(size))
+opened = moment(base)
+try:
+    apply(base, [layer], home, opened)
+except ApplyFailed as error:
+    print(error)
+print(sorted(os.listdir(base)), sorted(os.listdir(home)), {open(f"{base}/f{n}").read()[:3] for n in range(8)})
+os.truncate(f"{layer}/g", 10)
+subprocess.run(["mount", "-o", "remount,size=4m", base], check=True)
+print(len(apply(base, [layer], home, opened)), {open(f"{base}/f{n}").read() == "new" * 10_000 for n in range(8)})
+"""
+
+
+@pytest.mark.usefixtures("overlay_place")
+def test_full_disk_changes_nothing_and_can_be_tried_again(tmp_path: Path) -> None:
+    command = ["unshare", "-Urm", sys.executable, "-c", _FULL, str(tmp_path), "100000"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert "No space left on device" in done[0]
+    assert "free some space; nothing was changed" in done[0]
+    assert done[1:] == [f"{[f'f{n}' for n in range(8)]} [] {{'old'}}", "9 {True}"]
