@@ -6,18 +6,17 @@ it is written, so ``run: true`` is a command. PyYAML's ``compose`` gives the lin
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from types import UnionType
-from typing import Any, Final, TypeVar, Union, get_args, get_origin
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from ..errors import InvalidWorkflow
 from ..extras import missing
 from .expression import begins_expression
-from .model import NO_EXPRESSION, Definition, Model, Where, faults_of, in_file
+from .mistakes import Where, advice, described, fields_of, in_file, models_in, path_of
+from .model import NO_EXPRESSION, Definition, faults_of
 
 DefinitionT = TypeVar("DefinitionT", bound=Definition)
 
@@ -33,35 +32,6 @@ _NUMBER: Final = re.compile(r"[-+]?(?:\.\d+|\d+(?:\.\d*)?)(?:[eE][-+]?\d+)?")
 _TYPED: Final = {
     *("timeout", "timeout-minutes", "count", "wait", "retry", "exit-code", "port", "continue-on-error", "background"),
     *("isolated", "required", "errexit"),
-}
-# What other runners have, and what to do instead.
-_ELSEWHERE: Final = {
-    "uses": "actions of others cannot run here: write their commands in run",
-    "with": "only `uses` takes it: write commands in run, and values in env",
-    "jobs": "a file is one job: put its steps at the top, and write one file for each job",
-    "on": "a workflow starts when `shellsession workflow run` is called",
-    "needs": "steps run one after the other: put them in order",
-    "strategy": "there is no matrix: run the file once for each value, with --input",
-    "matrix": "there is no matrix: run the file once for each value, with --input",
-    "services": "start the service in a step with background: true",
-    "container": "start the container in a step, or run shellsession in it",
-    "runs-on": "it runs where its session is; --via leads to another machine",
-    "permissions": "commands run as you; a sandbox or a policy of the session confines them",
-    "concurrency": "steps run one after the other",
-}
-# Pydantic's own messages, where ours say more.
-_MESSAGES: Final = {
-    "missing": "is missing",
-    "bool_type": "must be true or false",
-    "int_type": "must be a whole number",
-    "tuple_type": "must be a list",
-    "sequence_type": "must be a list",
-    "sequence_str": "must be a list",
-    "is_instance_of": "must be a list",
-    "mapping_type": "must be a mapping of names to values",
-    "dict_type": "must be a mapping of names to values",
-    "model_type": "must be a mapping",
-    "model_attributes_type": "must be a mapping",
 }
 
 
@@ -110,7 +80,7 @@ class _Reader:
                 raise Fault(line, "a name must be one word, not a list or a mapping")
             if key.value in found:
                 self.faults.append(
-                    Fault(line, f"{_path((*where, key.value))}: must be here once: it is in an earlier line, too")
+                    Fault(line, f"{path_of((*where, key.value))}: must be here once: it is in an earlier line, too")
                 )
                 continue
             self.lines[(*where, key.value)] = line
@@ -190,13 +160,13 @@ def checked(
         definition = kind.model_validate(_known(value, kind), context={})
         found += faults_of(definition)
     except ValidationError as error:
-        found += map(_described, error.errors(include_url=False))
+        found += (described(one, kind) for one in error.errors(include_url=False))
     for where, text in found:
         line = _line(where, lines)
         if text == NO_EXPRESSION:
             run = str(_at(value, where))
             line = starts.get(where, line) + run.count("\n", 0, begins_expression(run))
-        faults.append(Fault(line, f"{_path(where)}: {text}" if where else text))
+        faults.append(Fault(line, f"{path_of(where)}: {text}" if where else text))
     if faults or definition is None:
         raise invalid(path, faults)
     placed = {
@@ -230,45 +200,11 @@ def _at(value: Any, where: Where) -> Any:
     return value
 
 
-def _path(where: Where) -> str:
-    """Return a place as people write it: steps[2].env.X is of the second step."""
-    return "".join(f"[{one + 1}]" if isinstance(one, int) else f".{one}" for one in where).removeprefix(".")
-
-
-def _described(error: Any) -> tuple[Where, str]:
-    """Return the place of one of pydantic's errors, and what is wrong there."""
-    where = tuple(one for one in error["loc"] if one != "[key]")
-    message = _MESSAGES.get(error["type"], error["msg"].removeprefix("Value error, "))
-    if error["type"] in _MESSAGES and error["type"] != "missing":
-        shown = error["input"]
-        kind = {list: "a list", tuple: "a list", dict: "a mapping", type(None): "nothing"}.get(type(shown))
-        message += f", not {kind or repr(shown)[:60]}"
-    return where, message
-
-
-def _fields(kind: type[Model]) -> dict[str, Any]:
-    """The fields of a model by their names in a file, with their types."""
-    return {in_file(name): one.annotation for name, one in kind.model_fields.items() if not one.exclude}
-
-
-def _models(kind: Any) -> Iterator[tuple[type[Model], str]]:
-    """Yield the model in a type, and how it is contained: "", "list" or "mapping"."""
-    if isinstance(kind, type) and issubclass(kind, Model):
-        yield kind, ""
-    origin, inner = get_origin(kind), get_args(kind)
-    for one in inner if origin in (Union, UnionType) else ():
-        yield from _models(one)
-    if isinstance(origin, type) and issubclass(origin, Sequence) and inner:
-        yield from ((model, "list") for model, _ in _models(inner[0]))
-    elif isinstance(origin, type) and issubclass(origin, Mapping) and len(inner) == 2:
-        yield from ((model, "mapping") for model, _ in _models(inner[1]))
-
-
-def _children(value: Any, kind: type[Model]) -> Iterator[tuple[Where, Any, type[Model]]]:
+def _children(value: Any, kind: type[BaseModel]) -> Iterator[tuple[Where, Any, type[BaseModel]]]:
     """Yield what is in the value of a model and has a model itself: its place, its value, and its model."""
-    fields = _fields(kind)
+    fields = fields_of(kind)
     for name, given in value.items():
-        for model, how in _models(fields.get(name)):
+        for model, how in models_in(fields.get(name)):
             if how == "" and isinstance(given, dict):
                 yield (name,), given, model
             elif how == "list" and isinstance(given, list):
@@ -278,28 +214,20 @@ def _children(value: Any, kind: type[Model]) -> Iterator[tuple[Where, Any, type[
 
 
 def _unknown_fields(
-    value: Mapping[str, Any], kind: type[Model], where: Where, lines: Mapping[Where, int]
+    value: Mapping[str, Any], kind: type[BaseModel], where: Where, lines: Mapping[Where, int]
 ) -> Iterator[Fault]:
-    known = _fields(kind)
+    known = fields_of(kind)
     for name in value:
         if name not in known:
             place = (*where, name)
-            yield Fault(_line(place, lines), f"{_path(place)}: {_advice(name, known)}")
+            yield Fault(_line(place, lines), f"{path_of(place)}: {advice(name, known)}")
     for place, one, model in _children(value, kind):
         yield from _unknown_fields(one, model, (*where, *place), lines)
 
 
-def _advice(name: str, known: Mapping[str, Any]) -> str:
-    if name in _ELSEWHERE:
-        return f"is not supported: {_ELSEWHERE[name]}"
-    close = difflib.get_close_matches(name, known, 1, 0.7)
-    guess = f"did you mean {close[0]}? " if close else ""
-    return f"is no field here: {guess}allowed are {', '.join(known)}"
-
-
-def _known(value: Any, kind: type[Model]) -> Any:
+def _known(value: Any, kind: type[BaseModel]) -> Any:
     """Return the value without the fields that its models lack, which are reported already."""
-    found = {name: one for name, one in value.items() if name in _fields(kind)}
+    found = {name: one for name, one in value.items() if name in fields_of(kind)}
     for place, one, model in _children(value, kind):
         name, *inside = place
         if inside:

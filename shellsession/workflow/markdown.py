@@ -14,7 +14,8 @@ from typing import Any, Final, TypeVar
 
 from ..extras import missing
 from .loading import Fault, checked, invalid
-from .model import Definition, Where
+from .mistakes import Where
+from .model import Definition
 
 DefinitionT = TypeVar("DefinitionT", bound=Definition)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -17,6 +17,7 @@ from pydantic import (
     Field,
     StrictBool,
     StrictInt,
+    ValidationError,
     ValidationInfo,
     field_validator,
     model_validator,
@@ -25,6 +26,7 @@ from pydantic import (
 from ..models import LONGEST
 from ..patterns import compiled
 from .expression import Expression, Name, begins_expression, condition, parts_of
+from .mistakes import Where, in_file, invalid_call, path_of
 from .transcript import check as check_lines
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -115,12 +117,21 @@ Variable = Annotated[str, BeforeValidator(_variable)]
 OneOrMore = BeforeValidator(_texts)
 
 
-def in_file(name: str) -> str:
-    """Return the name that a field has in a file."""
-    return name.rstrip("_").replace("_", "-")
+if TYPE_CHECKING:
+    from pydantic._internal._model_construction import ModelMetaclass as _Explained
+else:
+
+    class _Explained(type(BaseModel)):
+        """Raises the project's error where a call such as ``Step(run=5)`` is wrong."""
+
+        def __call__(cls, *args: Any, **values: Any) -> Any:
+            try:
+                return super().__call__(*args, **values)
+            except ValidationError as error:
+                raise invalid_call(cls, error) from None
 
 
-class Model(BaseModel):
+class Model(BaseModel, metaclass=_Explained):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=in_file, populate_by_name=True)
 
 
@@ -186,11 +197,14 @@ class Ready(Model):
 
 
 class Input(Model):
-    """A value that the caller of a workflow may give. Without ``default`` the caller must give it."""
+    """A value that the caller of a workflow may give.
+
+    Without ``default`` the caller must give it; or with ``required=False`` it is "".
+    """
 
     description: Text = ""
     default: Filled | None = None
-    required: StrictBool = False
+    required: StrictBool = True
 
 
 def _retry(value: object) -> object:
@@ -363,7 +377,7 @@ class Definition(Model):
     def _refers(self, info: ValidationInfo) -> Self:
         if info.context is None:  # else the loader asks for the faults, with their places
             for where, fault in faults_of(self):
-                raise ValueError(f"{'.'.join(map(str, where))}: {fault}")
+                raise ValueError(f"{path_of(where)}: {fault}")
         return self
 
     @property
@@ -371,7 +385,6 @@ class Definition(Model):
         return (*self.steps, *self.finally_)
 
 
-Where = tuple[str | int, ...]
 # The outputs of each step, by its id.
 Outputs = Mapping[str, tuple[str, ...]]
 

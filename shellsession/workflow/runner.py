@@ -139,10 +139,10 @@ def given_inputs(definition: Definition, asked: Asked) -> dict[str, str]:
     for name, one in definition.inputs.items():
         if (value := asked.inputs.get(name)) is not None:
             values[name] = value
-        elif one.default is None:
+        elif one.default is None and one.required:
             raise InvalidWorkflow(f"the input {name!r:.60} must be given: {one.description or 'it has no default'}")
         else:
-            values[name] = filled(one.default, lambda look: values.get(look[-1], ""))
+            values[name] = filled(one.default or "", lambda look: values.get(look[-1], ""))
     return values
 
 

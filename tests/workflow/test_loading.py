@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -132,11 +133,11 @@ def test_values_are_those_of_yaml_1_2() -> None:
 
 
 def test_input_may_have_the_name_of_a_field() -> None:
-    text = "inputs: {port: 8080, timeout: 1.50, required: true, env: {required: true, default: x}}\n" + _STEP
+    text = "inputs: {port: 8080, timeout: 1.50, required: true, env: {required: false, default: x}}\n" + _STEP
     found = {name: (one.default, one.required) for name, one in Workflow.loads(text).inputs.items()}
     assert found == {
-        **{"port": ("8080", False), "timeout": ("1.50", False), "required": ("true", False)},
-        "env": ("x", True),
+        **{"port": ("8080", True), "timeout": ("1.50", True), "required": ("true", True)},
+        "env": ("x", False),
     }
 
 
@@ -146,5 +147,26 @@ def test_workflow_in_python_is_that_of_a_file() -> None:
         "steps:\n- run: make\n  working-directory: /tmp\n  if: always()\n  expect: {exit-code: 2}\n", ""
     )
     assert made.steps[0] == read.steps[0].model_copy(update={"line": 0})
-    with pytest.raises(ValueError, match=r"steps\.0\.if: steps\.x\.outcome: no earlier step"):
+    with pytest.raises(ValueError, match=r"steps\[1\]\.if: steps\.x\.outcome: no earlier step"):
         Workflow(steps=(Step(run="a", if_="steps.x.outcome == 'success'"),))
+
+
+@pytest.mark.parametrize(
+    ("make", "values", "said"),
+    [
+        (Step, {"run": 5}, "run: must be text, not 5"),
+        (Step, {"run": "x", "timout": 3}, "timout: is no field here: did you mean timeout? allowed are run, id,"),
+        (Step, {"run": "x", "timeout": "soon"}, "timeout: must be a positive number of seconds, or such as 30s"),
+        (Step, {"run": "x", "ready": {"port": 80}}, "ready needs background: true"),
+        (Workflow, {}, "steps: is missing"),
+        (Workflow, {"steps": [{"run": "x", "retry": {"often": 2}}]}, "steps[1].retry.often: is no field here: allow"),
+        (Workflow, {"steps": [{"run": "x"}, {"uses": "x"}]}, "steps[2].uses: is not supported: actions of others"),
+        (Workflow, {"steps": [{"run": "x", "if": "steps.a.outcome"}]}, "steps[1].if: steps.a.outcome: no earlier"),
+    ],
+)
+def test_wrong_values_in_python_are_named_with_their_field(
+    make: Callable[..., object], values: dict[str, object], said: str
+) -> None:
+    with pytest.raises(InvalidWorkflow) as caught:
+        make(**values)
+    assert said in str(caught.value)

@@ -424,6 +424,11 @@ def test_missing_values_are_refused_before_anything_runs(sh: Session) -> None:
     assert sh.run("ls").stdout == ""
 
 
+def test_input_that_is_not_required_is_empty(sh: Session) -> None:
+    text = "inputs: {V: {required: false}}\nsteps: [{run: 'echo \"<$V>\"', env: {V: '${{ inputs.V }}'}}]"
+    assert Workflow.loads(text).run(sh).steps[0].output == "<>\n"
+
+
 def test_output_that_is_not_set_fails_the_step(sh: Session) -> None:
     report = loads("steps: [{run: 'set -u; A=1', outputs: [A, NOT_SET]}]").run(sh)
     assert report.steps[0].reason == "outputs: the step has not set the variable NOT_SET"
