@@ -44,7 +44,7 @@ _RESERVED: Final = {
     "termios": {"cli.terminal", "engine.bash.spawn", "engine.io.streams"},
     "tty": {"engine.io.streams"},
     "pty": set[str](),
-    "ctypes": {"branch.apply", "engine.kernel.rooted", "engine.kernel.vfork", "engine.verbs.interrupt"},
+    "ctypes": {"branch.trees", "engine.kernel.rooted", "engine.kernel.vfork", "engine.verbs.interrupt"},
     "asyncio": {
         "agents",
         "async_session",

@@ -7,12 +7,10 @@ So each path of the base is old or new at any moment, and ``resume`` finishes wh
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import json
 import os
 import secrets
-import stat
 import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -21,7 +19,7 @@ from typing import Any, Final
 
 from ..errors import ApplyFailed, Conflict, InvalidRequest
 from .changes import Change, compare
-from .trees import ACLS, Entry, Trees, attributes, entry_at, listed, open_directory, open_file, split
+from .trees import Entry, Trees, dress, entry_at, listed, open_directory, open_file, split, sync
 
 _JOURNAL: Final = "apply.json"
 # It exists once all new files are on the disk under their temporary names.
@@ -29,7 +27,6 @@ _STAGED: Final = "apply.staged"
 # What was applied before: the inode and the ctime of each path, which are no sign of somebody else.
 _APPLIED: Final = "applied.json"
 _CLOCK_REALTIME_COARSE: Final = 5
-_SETUID: Final = 0o6000
 _BLOCK: Final = 512  # the unit of st_blocks
 _PIECE: Final = 1 << 30
 _ALL_OF_OWNER: Final = 0o700
@@ -172,7 +169,7 @@ def _carry_out(trees: Trees, home: str, job: _Job, overwrite: bool, is_staged: b
         try:
             with _failing(_NOTHING):
                 yield from _stage(trees, job)
-                _sync(base)
+                sync(base)
                 yield "synced"
                 if not overwrite:
                     _refuse_conflicts(_late_conflicts(base, job))
@@ -187,7 +184,7 @@ def _carry_out(trees: Trees, home: str, job: _Job, overwrite: bool, is_staged: b
     yield "staged"
     with _failing(_BEGUN):
         yield from _publish(trees, job)
-        _sync(base)
+        sync(base)
         yield "synced again"
         _write(home, _APPLIED, {**_read(home, _APPLIED), **_record(base, job)})
         yield "recorded"
@@ -268,15 +265,15 @@ def _late_conflicts(base: int, job: _Job) -> Iterator[str]:
     """Find what has changed in the base since the journal was written, among what is still to do."""
     with _Places(base) as places:
         for change in job.changes:
-            staged = job.staged.get(change.path)
-            if _is_set(change) or (staged and places.entry(staged) is None):
-                continue
-            if split(change.path)[0] in job.staged:  # it comes with its directory
+            if _is_set(change) or split(change.path)[0] in job.staged:  # it comes with its directory
                 continue
             now, before = places.entry(change.path), change.before
-            if now and not (
+            if now is None or (
                 before and now.type == before.type and now.inode == before.inode and _has_time(now, before)
             ):
+                continue
+            staged = job.staged.get(change.path)
+            if staged is None or places.entry(staged):  # else it is in its place already
                 yield change.path
 
 
@@ -325,7 +322,7 @@ def _stage(trees: Trees, job: _Job) -> Iterator[str]:
                 _opened(trees.open(after.layer, change.path)) as origin,
                 _opened(trees.open(0, job.staged[change.path])) as fd,
             ):
-                _dress(origin, fd)
+                dress(origin, fd)
 
 
 def _unstage(base: int, job: _Job) -> None:
@@ -367,7 +364,7 @@ def _publish(trees: Trees, job: _Job) -> Iterator[str]:
                 _opened(trees.open(change.after.layer, change.path)) as origin,
                 _opened(open_directory(base, change.path)) as fd,
             ):
-                _dress(origin, fd, with_times=False)
+                dress(origin, fd, with_times=False)
             yield f"set {change.path}"
 
 
@@ -412,7 +409,7 @@ def _copy_file(origin: int, source: str, at: int, name: str) -> None:
                 begin += count
         if (size := os.fstat(old).st_size) > os.lseek(new, 0, os.SEEK_CUR):
             os.ftruncate(new, size)
-        _dress(old, new)
+        dress(old, new)
 
 
 def _data(fd: int) -> Iterator[tuple[int, int]]:
@@ -427,24 +424,6 @@ def _data(fd: int) -> Iterator[tuple[int, int]]:
             begin = os.lseek(fd, end, os.SEEK_DATA)
             end = os.lseek(fd, begin, os.SEEK_HOLE)
             yield begin, end
-
-
-def _dress(old: int, new: int, *, with_times: bool = True) -> None:
-    """Give the new one the owner, xattrs, ACLs, mode and times of the old one; a file no setuid or setgid bit."""
-    about, present = os.fstat(old), os.fstat(new)
-    if (about.st_uid, about.st_gid) != (present.st_uid, present.st_gid):
-        with suppress(PermissionError):  # an ordinary user's new files are his own
-            os.fchown(new, about.st_uid, about.st_gid)
-    wanted, had = attributes(old), attributes(new)
-    for name in had.keys() - wanted.keys():
-        os.removexattr(new, name)
-    for name in sorted(wanted.keys() - set(ACLS)):  # these need the right to write, which the mode may take
-        os.setxattr(new, name, wanted[name])
-    os.fchmod(new, about.st_mode & 0o7777 & ~(0 if stat.S_ISDIR(about.st_mode) else _SETUID))
-    for name in sorted(wanted.keys() & set(ACLS)):
-        os.setxattr(new, name, wanted[name])
-    if with_times:
-        os.utime(new, ns=(about.st_atime_ns, about.st_mtime_ns))
 
 
 class _Places:
@@ -510,13 +489,6 @@ def _failing(state: str) -> Iterator[None]:
         raise ApplyFailed(f"the changes cannot be written ({error.strerror}{name}): {hint}{state}") from error
 
 
-def _sync(fd: int) -> None:
-    """Write all of the file system to the disk, which is faster than one file after the other: syncfs(2)."""
-    if ctypes.CDLL(None, use_errno=True).syncfs(fd) < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-
-
 def _read(home: str, name: str) -> dict[str, Any]:
     try:
         with open(os.path.join(home, name), encoding="ascii") as file:
@@ -530,7 +502,7 @@ def _write(home: str, name: str, content: dict[str, Any]) -> None:
     """Write a file so that it is whole on the disk, or not there."""
     path = os.path.join(home, name)
     with open(f"{path}.new", "w", encoding="ascii") as file:
-        json.dump(content, file)
+        file.write(json.dumps(content))  # faster than json.dump
         file.flush()
         os.fsync(file.fileno())
     os.rename(f"{path}.new", path)

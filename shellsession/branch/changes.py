@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from typing import Final, NamedTuple
 
-from .trees import CAPABILITIES, Entry, Opened, Trees, attributes, listed, open_file
+from .trees import CAPABILITIES, SETUID, Entry, Opened, Trees, attributes, listed, open_file
 
 _PIECE: Final = 1 << 20
-_SETUID: Final = 0o6000
 SPECIAL: Final = ("FIFO", "socket", "device")
 
 
@@ -155,7 +154,7 @@ def _differences(
             what.append("content")
     elif before.mode != after.mode:
         what.append("mode")
-    if after.type == "file" and (before.size != after.size or not _is_equal(old, new)):
+    if after.type == "file" and (before.size != after.size or not _is_equal(old, new, after.size)):
         what.insert(0, "content")
     if (before.uid, before.gid) != (after.uid, after.gid):
         what.append("owner")
@@ -164,11 +163,12 @@ def _differences(
     return tuple(what)
 
 
-def _is_equal(one: int | None, other: int | None) -> bool:
+def _is_equal(one: int | None, other: int | None, size: int) -> bool:
     if one is None or other is None:
         return False
-    while piece := os.read(one, _PIECE):
-        if piece != os.read(other, _PIECE):
+    size = min(size + 1, _PIECE)  # a buffer of the full size for each small file costs more than the rest
+    while piece := os.read(one, size):
+        if piece != os.read(other, size):
             return False
     return True
 
@@ -176,7 +176,7 @@ def _is_equal(one: int | None, other: int | None) -> bool:
 def _note(before: Entry | None, after: Entry, fd: int | None) -> str:
     notes = []
     if after.type == "file":
-        if after.mode & _SETUID:
+        if after.mode & SETUID:
             notes.append("its setuid and setgid bits are not applied")
         if fd is not None and CAPABILITIES in listed(fd):
             notes.append("its capabilities are not applied")

@@ -6,10 +6,11 @@ read or written.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import stat
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from errno import EXDEV
 from typing import Final, NamedTuple
 
@@ -26,6 +27,8 @@ _TYPES: Final = {
 # overlayfs hides what lies below an entry of this type.
 WHITEOUT: Final = "whiteout"
 ACLS: Final = ("system.posix_acl_access", "system.posix_acl_default")
+# No file gets one of these from a branch.
+SETUID: Final = 0o6000
 CAPABILITIES: Final = "security.capability"
 
 
@@ -113,6 +116,31 @@ def listed(fd: int) -> list[str]:
         return os.listxattr(fd)
     except OSError:
         return []
+
+
+def dress(old: int, new: int, *, with_times: bool = True) -> None:
+    """Give the new one the owner, xattrs, ACLs, mode and times of the old one; a file no setuid or setgid bit."""
+    about, present = os.fstat(old), os.fstat(new)
+    if (about.st_uid, about.st_gid) != (present.st_uid, present.st_gid):
+        with suppress(PermissionError):  # an ordinary user's new files are his own
+            os.fchown(new, about.st_uid, about.st_gid)
+    wanted, had = attributes(old), attributes(new)
+    for name in had.keys() - wanted.keys():
+        os.removexattr(new, name)
+    for name in sorted(wanted.keys() - set(ACLS)):  # these need the right to write, which the mode may take
+        os.setxattr(new, name, wanted[name])
+    os.fchmod(new, about.st_mode & 0o7777 & ~(0 if stat.S_ISDIR(about.st_mode) else SETUID))
+    for name in sorted(wanted.keys() & set(ACLS)):
+        os.setxattr(new, name, wanted[name])
+    if with_times:
+        os.utime(new, ns=(about.st_atime_ns, about.st_mtime_ns))
+
+
+def sync(fd: int) -> None:
+    """Write all of the file system to the disk, which is faster than one file after the other: syncfs(2)."""
+    if ctypes.CDLL(None, use_errno=True).syncfs(fd) < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
 
 
 class Trees:

@@ -131,7 +131,9 @@ _ACTIONS = st.one_of(
 _FIRST = [("mkdir", "a"), ("mkdir", "a/b"), ("write", "a/b/c d", b"one\ntwo\n".hex()), ("write", "b", b"x".hex())]
 BASES = st.lists(_ACTIONS.filter(lambda action: action[0] != "fifo"), max_size=12).map(_FIRST.__add__)
 LAYERS = st.lists(st.lists(_ACTIONS, min_size=1, max_size=8), min_size=1, max_size=3)
-machine = settings(max_examples=600 if SOAK else 15, phases=[Phase.generate])
+machine = settings(
+    max_examples=600 if SOAK else 15, phases=[Phase.generate], deadline=None, database=None, derandomize=not SOAK
+)
 View = dict[str, Any]
 
 

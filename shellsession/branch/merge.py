@@ -1,0 +1,90 @@
+"""Make one layer of two, so that their number stays small."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from contextlib import ExitStack, suppress
+from typing import NamedTuple
+
+from .trees import WHITEOUT, Entry, Opened, Trees, dress, listed, open_directory, sync
+
+
+def merge(lower: str, upper: str, into: str, *, userxattr: bool = True) -> None:
+    """Make ``into`` a layer with the same meaning as ``upper`` on ``lower``, whatever lies below.
+
+    Both must be frozen, and on one file system with ``into``, as its files are hard links to theirs: no content is
+    copied. They stay as they are. ``into`` appears as a whole, on the disk; what a kill leaves is ``into`` with ".new"
+    at the end, and the next call removes that. Raises OSError, also if a directory in them cannot be read.
+    """
+    new = f"{into}.new"
+    with suppress(FileNotFoundError):
+        shutil.rmtree(new)
+    os.mkdir(new, 0o700)
+    with Trees(lower, [upper], userxattr) as trees, ExitStack() as stack:
+        root = os.open(new, os.O_RDONLY | os.O_DIRECTORY)
+        stack.callback(os.close, root)
+        todo, done = [_Merged("", (1, 0), False)], list[_Merged]()
+        while todo:
+            directory = todo.pop()
+            done.append(directory)
+            todo += _merge_directory(trees, root, directory)
+        for directory in reversed(done):  # a directory that may not be written to is full by then
+            _finish(trees, root, directory)
+        sync(root)
+    os.rename(new, into)
+
+
+class _Merged(NamedTuple):
+    """A directory, and in which of the two it is: 1 is the upper one. ``hides``: it hides what lies below both."""
+
+    path: str
+    numbers: tuple[int, ...]
+    hides: bool
+
+
+def _merge_directory(trees: Trees, root: int, directory: _Merged) -> list[_Merged]:
+    """Fill a directory, and return those in it."""
+    found = list[_Merged]()
+    with ExitStack() as stack:
+        new = open_directory(root, directory.path)
+        stack.callback(os.close, new)
+        opened, _ = trees.merged(directory.numbers, directory.path, stack)
+        for name in {name for one in opened for name in os.listdir(one.fd)}:
+            entries = [(one, entry) for one in opened if (entry := trees.entry(one, name))]
+            (where, top), *below = entries
+            if top.type == "directory":
+                os.mkdir(name, 0o700, dir_fd=new)
+                path = f"{directory.path}/{name}" if directory.path else name
+                both = bool(below) and below[0][1].type == "directory"
+                numbers = tuple(one.number for one, _ in (entries if both else entries[:1]))
+                found.append(_Merged(path, numbers, bool(below) and not both))
+            else:
+                _put(where, top, name, new)
+    return found
+
+
+def _put(where: Opened, entry: Entry, name: str, new: int) -> None:
+    if entry.type == WHITEOUT:  # one file is the whiteout of many names, and may have no more links
+        os.mknod(name, stat.S_IFCHR, 0, dir_fd=new)
+    else:
+        os.link(name, name, src_dir_fd=where.fd, dst_dir_fd=new, follow_symlinks=False)
+
+
+def _finish(trees: Trees, root: int, directory: _Merged) -> None:
+    """Give a directory the mode, owner, times and xattrs of the upper one, and the marks of both."""
+    with ExitStack() as stack:
+        new = open_directory(root, directory.path)
+        stack.callback(os.close, new)
+        opened, opaque = trees.merged(directory.numbers, directory.path, stack)
+        for one in reversed(opened):
+            for name in listed(one.fd):
+                if name.startswith(trees.prefix):
+                    os.setxattr(new, name, os.getxattr(one.fd, name))
+        mark = trees.prefix + "opaque"
+        if opaque or directory.hides:
+            os.setxattr(new, mark, b"y")
+        elif mark in listed(new):  # it said that whiteouts may be xattrs, and ours are none
+            os.removexattr(new, mark)
+        dress(opened[0].fd, new)
