@@ -11,10 +11,11 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import pytest
 from commands import cli
@@ -29,6 +30,7 @@ from shellsession import (
     OutcomeUnknown,
     Policy,
     PolicyRefused,
+    RemoteSession,
     Sandbox,
     SessionClosed,
     StateLost,
@@ -434,15 +436,24 @@ def test_state_of_a_shell_comes_back_after_the_end_of_its_daemon(tmp_path: Path,
         assert session.run("echo [$A]").stdout == "[]\n"  # a restart forgets it
 
 
+CARRIED: Final[dict[str, Callable[[RemoteSession], object]]] = {
+    "restored": lambda session: session.restore(session.snapshot()),
+    "restarted": lambda session: session.restart(keep_state=True),
+}
+
+
 @own_state
 def test_restored_state_outlives_the_daemon_before_any_command(tmp_path: Path) -> None:
     with running(tmp_path) as daemon:
-        with connect("a", daemon.socket, False, recover=True) as session:
-            session.run("cd /usr; A=1")
-            session.restore(session.snapshot())
+        for agent, restore in CARRIED.items():
+            with connect(agent, daemon.socket, False, recover=True) as session:
+                session.run("cd /usr; A=1")
+                restore(session)
         end(daemon, signal.SIGTERM)
-    with running(tmp_path) as daemon, connect("a", daemon.socket, False, recover=True) as session:
-        assert session.run("echo $A $PWD").stdout == "1 /usr\n"
+    with running(tmp_path) as daemon:
+        for agent in CARRIED:
+            with connect(agent, daemon.socket, False, recover=True) as session:
+                assert session.run("echo $A $PWD").stdout == "1 /usr\n"
 
 
 @own_state

@@ -196,6 +196,7 @@ OPENINGS: dict[str, dict[str, Any]] = {
     "a value that nothing can have": {"env": {"A": "b\0"}},
     "a value that is no character": {"env": {"A": "\ud800"}},
     "a time limit before now": {"timeout": -1},
+    "idle for less than nothing": {"idle_ttl": -1},
     "a terminal of no size": {"size": [0, 0]},
     "a startup that is no command": {"startup": ["a\0b"]},
     "a startup that is no character": {"startup": ["\ud800"]},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import pickle
 import signal
 import time
 import weakref
@@ -43,6 +44,12 @@ def test_a_forked_child_of_the_host_never_harms_its_parent(place: Path) -> None:
         assert session.run("echo $X").stdout == "1\n"
         assert len(with_argument(seconds)) == 1
         assert of_host(child) == set()
+
+
+@pytest.mark.parametrize("kind", [Session, AsyncSession])
+def test_pickling_a_session_is_refused_in_words(kind: Callable[[], object]) -> None:
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(kind())
 
 
 def test_a_forked_child_lets_go_of_its_parents_sessions_without_delay(place: Path) -> None:

@@ -140,6 +140,7 @@ GREEDY = [
     pytest.param("top", id="top", marks=needs("top")),
     pytest.param("cat <&1", id="cat <&1"),
     pytest.param(f"{_BEHIND} stty -F /dev/tty raw", id="modes from the background"),
+    pytest.param(f"{_BEHIND} stty -F /dev/tty -drain raw", id="modes at once"),
     pytest.param(f"{_BEHIND} bash -ic true", id="a shell from the background"),
     pytest.param("[ -t 1 ] && cat </dev/stdout", id="cat </dev/stdout"),
 ]

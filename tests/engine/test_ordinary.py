@@ -50,6 +50,23 @@ def test_in_these_shells_commands_are_ordinary(
     assert [text for text in PLAIN if is_ordinary(sh, text)] == list(PLAIN)
 
 
+def test_the_mark_behind_a_prompt_is_read_on_the_ordinary_path(
+    new_session: Callable[..., Session], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Ordinary.read
+    results: list[object] = []
+
+    def spy(*arguments: Any) -> Any:
+        results.append(read(*arguments))
+        return results[-1]
+
+    monkeypatch.setattr(Ordinary, "read", spy)
+    sh = new_session()
+    for text in ("PS1='(venv) '", *[":"] * 20):
+        sh.run(text)
+    assert any(results)  # a busy machine may be too slow for some
+
+
 @pytest.mark.parametrize(
     "text", ["exec 9>&1", "trap : USR1", "set -u", "eval true", ". /dev/null", "", "# a", "ulimit -n 100"]
 )

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain, repeat
 from typing import Any
 
 import pytest
@@ -146,9 +147,9 @@ def test_a_list_is_read_back_to_a_process_that_was_in_it_before(
     monkeypatch.setattr(proc, "tag", lambda pid: 4711 if pid in young else -1)
     monkeypatch.setattr(proc, "alive", bool)
     monkeypatch.setattr(proc, "below", lambda pid, besides: ())
-    monkeypatch.setattr(proc, "adopting_lists", lambda: {"list": text(before)})
+    lists = chain([before, before], repeat(later))  # of the start, of the first scan, and of the others
+    monkeypatch.setattr(proc, "adopting_lists", lambda: {"list": text(next(lists))})
     orphans = Orphans()
-    monkeypatch.setattr(proc, "adopting_lists", lambda: {"list": text(later)})
     assert [pid for pid in orphans.find(range(4711, 4712), (), {bash}) if pid] == young
 
 

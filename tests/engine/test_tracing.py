@@ -60,6 +60,16 @@ def to_that_call(pid: int) -> Steps[bool]:
     return False
 
 
+def test_a_process_that_runs_cannot_be_seized_and_is_let_go() -> None:
+    with subprocess.Popen(["sleep", "60"]) as running:
+        try:
+            with pytest.raises(ProcessLookupError):
+                interrupt.seize(running.pid)
+            assert proc.tracer(running.pid) == 0
+        finally:
+            running.kill()
+
+
 @pytest.mark.skipif(_GETPPID is None, reason="nobody knows the numbers of this machine's system calls")
 def test_who_runs_is_waited_for_although_it_is_shown_asleep(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a shell is that just reaps its child: taken for asleep and interrupted there, it went on with its text."""

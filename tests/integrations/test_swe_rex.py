@@ -34,7 +34,7 @@ from swerex.runtime.abstract import (
 from swerex.runtime.local import LocalRuntime
 from system import unique_seconds, until, with_argument
 
-from shellsession import DaemonUnavailable, SessionBusy
+from shellsession import AsyncSession, DaemonUnavailable, SessionBusy
 from shellsession.integrations.harness import Connect, local
 from shellsession.integrations.swe_rex import Deployment, Runtime
 
@@ -227,9 +227,14 @@ def test_a_shell_that_exits_is_replaced() -> None:
 def test_sessions_by_name(tmp_path: Path) -> None:
     (tmp_path / "rc").write_text("x=5; echo sourced; PS1='? '")
     (tmp_path / "slow").write_text("sleep 60")
+    made: list[AsyncSession] = []
+
+    def kept(name: str) -> AsyncSession:
+        made.append(local(name))
+        return made[-1]
 
     async def main() -> None:
-        async with opened(local) as runtime:
+        async with opened(kept) as runtime:
             request = CreateBashSessionRequest(session="two", startup_source=[str(tmp_path / "rc")])
             assert (await runtime.create_session(request)).output == "sourced\n"
             with pytest.raises(SessionExistsError, match="'two' already exists"):
@@ -237,6 +242,7 @@ def test_sessions_by_name(tmp_path: Path) -> None:
             assert (await runtime.run_in_session(Action(command="echo $x", session="two"))).output == "5\n"
             assert (await runtime.run_in_session(Action(command="echo $x"))).output == "\n"
             await runtime.close_session(CloseBashSessionRequest(session="two"))
+            assert made[-1].closed
             with pytest.raises(SessionDoesNotExistError, match="'two' does not exist"):
                 await runtime.run_in_session(Action(command="echo", session="two"))
             slow = CreateBashSessionRequest(session="s", startup_source=[str(tmp_path / "slow")], startup_timeout=0.2)

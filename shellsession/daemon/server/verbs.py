@@ -429,7 +429,6 @@ async def _close(shared: SharedSession, incoming: Incoming) -> None:
     if incoming.request.unused and (shared.opened or shared.users > 1):  # this request is one of the users
         return
     await shared.session.close()
-    shared.note_shell_end()
 
 
 async def _hold(shared: SharedSession, incoming: Incoming) -> None:
