@@ -16,7 +16,7 @@ from benchmarks.measure import Answers, Contender, Row
 from benchmarks.report import text, write
 
 # Each section runs in its own process: imports and memory of one must not slow down the next.
-SECTIONS = ("latency", "throughput", "limits", "commands", "scale", "daemon", "ends")
+SECTIONS = ("latency", "throughput", "limits", "commands", "scale", "daemon", "watch", "ends")
 CONTEST = "contest"
 BEHAVIOUR = "behaviour"
 

@@ -59,8 +59,8 @@ class AgentClosed:
 class EventsMissed:
     """The watcher was too slow: this many events, and bytes of output, are lost to it.
 
-    None: the daemon does not know, as the watcher did not ask for a minute. The events after that begin anew, with an
-    ``AgentOpened`` of each session.
+    None: the daemon does not know, as the watcher was away for more than 20 seconds. The events after that begin anew,
+    with an ``AgentOpened`` of each session.
     """
 
     events: int | None

@@ -7,21 +7,23 @@ import re
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from ..daemon.client.admin import Visit
 from ..daemon.client.daemon import Daemon
-from ..errors import DaemonUnavailable, InvalidRequest, ShellSessionError
+from ..errors import DaemonUnavailable, InvalidRequest, NoSuchAgent, ShellSessionError
 from ..extras import missing
 from . import arguments
 from .arguments import escaped, show, span, table
 from .terminal import CTRL_C, LEAVE, STDIN, UserTerminal
 
 _DESCRIPTION: Final = """
-Show all agents and what they do, again and again: the state, the command and for how long it has been running, and the
-last line that was printed, with secrets masked as the session's redact= says. Up, Down, PgUp and PgDn select an agent,
-Enter attaches to it, and i interrupts its command. s changes the order, / filters by a text in the name, the state or
-the command, and q leaves. Needs the extra "top" of the package; --once does not.
+Show all agents and what they do, again and again: the state, the command, for how long it has been running and what it
+waits for (see `shellsession why`), and the last line that was printed, with secrets masked as the session's redact=
+says. Up, Down, PgUp and PgDn select an agent, Enter attaches to it, and i interrupts its command. s changes the order,
+/ filters by a text in the name, the state or the command, and q leaves. Needs the extra "top" of the package; --once
+does not.
 """
 EXAMPLES: Final = [
     ("shellsession top", "all agents, until q"),
@@ -32,7 +34,11 @@ EXAMPLES: Final = [
 _LOOK: Final = 1.0
 _DRAW: Final = 0.25
 _SHARE: Final = 0.05
-# Columns from which there is room for all cells.
+# Seconds after which a command is asked why, and between two questions; and seconds for all questions at one look.
+_WHY_AFTER: Final = 2.0
+_WHY_EVERY: Final = 3.0
+_WHY_AT_ONCE: Final = 0.1
+# Columns from which there is room for the reasons in the table. Below it has that of the selected agent.
 _WIDE: Final = 100
 _NAME_MAX: Final = 20
 _STYLES: Final = {"running": "green", "attached": "yellow", "idle": "", "new": "dim", "closed": "dim"}
@@ -66,8 +72,9 @@ def main(words: Sequence[str]) -> int:
         top = Top(daemon, args.socket, args.sort, args.filter)
         top.look()
         if args.once:
-            rows = [_cells(row) for row in top.rows]
-            show(*table(("AGENT", "STATE", "RUNS", "COMMAND", "LAST LINE"), rows, state=1))
+            top.ask_why(top.rows)
+            rows = [(*_cells(row), top.why(row), row["line"]) for row in top.rows]
+            show(*table(("AGENT", "STATE", "RUNS", "COMMAND", "WHY", "LAST LINE"), rows, state=1))
             return 0
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             raise InvalidRequest(
@@ -91,10 +98,10 @@ def _attach(agent: str, socket: Any) -> str:
     return ""
 
 
-def _cells(row: Row) -> tuple[str, str, str, str, str]:
+def _cells(row: Row) -> tuple[str, str, str, str]:
     state = "attached" if row["attached"] else row["state"]
     runs = "-" if row["running_for"] is None else span(row["running_for"])
-    return row["agent"], state, runs, row["command"], row["line"]
+    return row["agent"], state, runs, row["command"]
 
 
 class Top:
@@ -110,6 +117,7 @@ class Top:
         self._typed: str | None = None  # of a filter, while it is typed
         self._fault = ""
         self._pause = _LOOK
+        self._asked: dict[str, tuple[float, str]] = {}  # when it was asked why, and the answer
 
     def look(self) -> None:
         """Ask the daemon for all agents."""
@@ -118,9 +126,24 @@ class Top:
         self._pause = max(_LOOK, (time.monotonic() - begun) / _SHARE)
         self._arrange()
 
+    def ask_why(self, rows: Sequence[Row]) -> None:
+        """Ask what the commands of these rows wait for, where they run for long. None is asked at each look."""
+        now = time.monotonic()
+        self._asked = {agent: one for agent, one in self._asked.items() if now - one[0] < 10 * _WHY_EVERY}
+        until = now + _WHY_AT_ONCE
+        for row in sorted(rows, key=lambda row: self._asked.get(row["agent"], (0.0,))[0]):
+            asked, _ = self._asked.get(row["agent"], (0.0, ""))
+            if (row["running_for"] or 0.0) >= _WHY_AFTER and now - asked >= _WHY_EVERY and time.monotonic() < until:
+                with suppress(NoSuchAgent):
+                    self._asked[row["agent"]] = time.monotonic(), str(self._daemon.why(row["agent"]))
+
+    def why(self, row: Row) -> str:
+        """What the row's command waits for; "" if that is not known."""
+        return self._asked.get(row["agent"], (0.0, ""))[1] if (row["running_for"] or 0.0) >= _WHY_AFTER else ""
+
     def _arrange(self) -> None:
         wanted = (self._filter if self._typed is None else self._typed).lower()
-        found = [row for row in self._all if any(wanted in cell.lower() for cell in _cells(row)[:4])]
+        found = [row for row in self._all if any(wanted in cell.lower() for cell in _cells(row))]
         self.rows = sorted(found, key=_ORDERS[self._order])
 
     def watch(self) -> str | None:
@@ -143,7 +166,7 @@ class Top:
             while True:
                 now = time.monotonic()
                 if now >= look_at:
-                    self._look_again()
+                    self._look_again(size[1])
                     look_at, is_new = time.monotonic() + self._pause, True
                 is_new, size = is_new or terminal.size != size, terminal.size
                 if is_new and now >= draw_at:
@@ -159,9 +182,10 @@ class Top:
                         self._press(key)
                     is_new = True
 
-    def _look_again(self) -> None:
+    def _look_again(self, lines: int) -> None:
         try:
             self.look()
+            self.ask_why(self._visible(lines))
             self._fault = ""
         except DaemonUnavailable as error:  # another one may start
             self._all, self.rows, self._fault = [], [], str(error)
@@ -221,17 +245,26 @@ class Top:
         from rich.console import Group
         from rich.text import Text
 
-        room = max(1, lines - 3)
-        at = self._at
+        def line(text: str, style: str = "") -> Text:
+            return Text(escaped(text), style, no_wrap=True, overflow="ellipsis")
+
+        shown = self._visible(lines)
+        blank = [Text("")] * (self._room(lines) - len(shown))
+        why = self.why(self.rows[self._at]) if self.rows else ""
+        said = line(f"{self._selected}: {why}" if why else "")
+        return Group(
+            line(self._title(), "bold"), self._table(shown, columns), *blank, said, line(self._footer(), "dim")
+        )
+
+    def _room(self, lines: int) -> int:
+        return max(1, lines - 4)
+
+    def _visible(self, lines: int) -> Sequence[Row]:
+        """The rows that fit, with the selected one among them."""
+        room, at = self._room(lines), self._at
         self._selected = self.rows[at]["agent"] if self.rows else ""
         self._first = max(0, min(self._first, at, len(self.rows) - room), at - room + 1)
-        shown = self.rows[self._first : self._first + room]
-        return Group(
-            Text(self._title(), "bold", no_wrap=True, overflow="ellipsis"),
-            self._table(shown, columns),
-            *[Text("")] * (room - len(shown)),
-            Text(self._footer(), "dim", no_wrap=True, overflow="ellipsis"),
-        )
+        return self.rows[self._first : self._first + room]
 
     def _title(self) -> str:
         running = sum(row["state"] == "running" for row in self._all)
@@ -242,7 +275,7 @@ class Top:
         if self._typed is not None:
             return f"filter: {self._typed}_ (Enter keeps it, Esc clears it)"
         if self._fault or self.note:
-            return escaped(self._fault or self.note)
+            return self._fault or self.note
         return _HELP if (sys.stdout.encoding or "").lower().startswith("utf") else _HELP_ASCII
 
     def _table(self, rows: Sequence[Row], columns: int) -> Any:
@@ -256,12 +289,14 @@ class Top:
             "STATE": {"width": 8},
             "RUNS": {"width": 5, "justify": "right"},
             "COMMAND": {"ratio": 2},
+            **({"WHY": {"ratio": 2}} if columns >= _WIDE else {}),
             "LAST LINE": {"ratio": 3},
         }
         for title, how in widths.items():
             found.add_column(title, no_wrap=True, overflow="ellipsis", **how)
         for row in rows:
-            cells = [Text(escaped(cell[:columns])) for cell in _cells(row)]
+            last = (self.why(row), row["line"])[columns < _WIDE :]
+            cells = [Text(escaped(cell[:columns])) for cell in (*_cells(row), *last)]
             cells[1].stylize(_STYLES.get(cells[1].plain, ""))
             found.add_row(*cells, style="reverse" if row["agent"] == self._selected else "")
         return found

@@ -51,7 +51,7 @@ def test_top_once_prints_masked_and_escaped_lines(own: Daemon) -> None:
         done = cli(own.socket, "top", "--once", "--sort", "name")
         assert done.returncode == 0
         title, one, other = done.stdout.decode().splitlines()
-        assert title.split() == ["AGENT", "STATE", "RUNS", "COMMAND", "LAST", "LINE"]
+        assert title.split() == ["AGENT", "STATE", "RUNS", "COMMAND", "WHY", "LAST", "LINE"]
         assert re.fullmatch(r"a1 +idle +- +\*\*\* end\\u202e\.", one)
         assert re.fullmatch(r"b1 +running +\S+s +echo begun; sleep 100 +begun", other)
         _, *found = cli(own.socket, "top", "--once", "--filter", "IDLE").stdout.decode().splitlines()
@@ -94,16 +94,16 @@ def test_top_shows_only_rows_that_fit(own: Daemon, top: Start) -> None:
             opened.enter_context(connect(f"agent-{number:02}", own.socket))
         screen = top(own, "--sort", "name")
         screen.expect("40 agents, 0 running")
-        screen.expect("agent-20")
-        screen.expect("q quit")
-        assert "agent-21" not in (screen.before or "")
-        screen.send("\x1b[F")  # End
         screen.expect("agent-19")
+        screen.expect("q quit")
+        assert "agent-20" not in (screen.before or "")
+        screen.send("\x1b[F")  # End
+        screen.expect("agent-20")
         screen.expect("agent-39")
         screen.setwinsize(6, 80)
         screen.expect("40 agents")
-        screen.expect("agent-37")
-        assert "agent-36" not in (screen.before or "")
+        screen.expect("agent-38")
+        assert "agent-37" not in (screen.before or "")
         screen.send(CTRL_C)
         screen.expect(pexpect.EOF)
         assert screen.wait() == 0
@@ -129,3 +129,14 @@ sys.exit(main(['top', '--socket', {own.socket!r}]))"
         screen.expect(re.escape("pip install 'shellsession[top]'"))
         screen.expect(pexpect.EOF)
         screen.close()
+
+
+def test_top_says_why_a_command_runs_for_long(own: Daemon, top: Start) -> None:
+    with connect("a1", own.socket) as session:
+        session.run("sleep 100", timeout=0.1, on_timeout="yield")
+        screen = top(own)
+        screen.expect("a1: sleep sleeps")
+        screen.setwinsize(24, 120)
+        screen.expect("WHY")
+        screen.expect("sleep 100.*sleep sleeps")
+        session.close()

@@ -27,5 +27,6 @@ class AsyncDaemon(AnyDaemon):
     async def __aexit__(self, *_: object) -> None:
         self.disconnect()
 
+    why = awaited(Daemon.why)
     kill = awaited(Daemon.kill)
     list = awaited(Daemon.list)

@@ -17,9 +17,11 @@ from ..protocol.messages import field, from_part, only_part
 from ..protocol.wire import Decoder, Message
 from .exchange import Backend, Exchange
 from .places import transport_of
+from .remote import why_of
 
 if TYPE_CHECKING:
     from ...agents import AgentInfo
+    from ...models import Why
 
 _ENDED: Final = "the daemon that was watched has ended, and every session with it: watch again once there is another"
 
@@ -60,6 +62,9 @@ class AnyDaemon:
 
     async def _described(self, lines: bool = False) -> builtins.list[dict[str, Any]]:
         return from_part((await self._read("list", lines=lines)).parts)
+
+    async def _why(self, agent: str) -> Why:
+        return why_of(await self._ask("why", agent=agent))
 
     async def _kill(self, agent: str) -> None:
         await self._ask("close", agent=agent)
@@ -138,6 +143,10 @@ class Daemon(AnyDaemon):
     def described(self, lines: bool = False) -> builtins.list[dict[str, Any]]:
         # As ``admin.agents``; ``lines``: with the ``line`` that each agent has printed last, without secrets.
         return self._backend.give(self._described(lines))
+
+    def why(self, agent: str) -> Why:
+        """What the agent's command waits for, as ``Session.why``. Raises NoSuchAgent."""
+        return self._backend.give(self._why(agent))
 
     def kill(self, agent: str) -> None:
         """Close the agent's session, and end everything that runs in it. Its record is deleted. Raises NoSuchAgent."""

@@ -676,9 +676,7 @@ class Remote(AnySession[PreparedRun]):
         return await self._restarted(self.message("restart", **({"keep_state": True} if keep_state else {})))
 
     async def _looked(self) -> Why:
-        value = field((await self._ask(self.message("why"))).header, "value", dict)
-        kind, text, comm = (field(value, name, str) for name in ("kind", "text", "comm"))
-        return Why(cast(WhyKind, kind), text, field(value, "pid", int), comm)
+        return why_of(await self._ask(self.message("why")))
 
     def _why(self) -> Any:
         return self._backend.give(self._looked())
@@ -822,6 +820,13 @@ class RemoteJob(AnyJob):
     def release(self) -> None:
         self._ask("release_job", job=self.id)
         self._released = True
+
+
+def why_of(reply: Message) -> Why:
+    """The Why in a reply."""
+    value = field(reply.header, "value", dict)
+    kind, text, comm = (field(value, name, str) for name in ("kind", "text", "comm"))
+    return Why(cast(WhyKind, kind), text, field(value, "pid", int), comm)
 
 
 def result_of(reply: Message) -> Result:

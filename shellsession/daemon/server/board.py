@@ -30,7 +30,7 @@ _TEXT: Final = 1 << 12
 # Events that are encoded together: their header must fit into a message, whatever the names of the agents.
 _TOGETHER: Final = 256
 # Seconds for which events are collected after the last watcher has asked: it may only be busy.
-_LINGER: Final = 60.0
+_LINGER: Final = 20.0
 # Seconds between two looks for sessions that were closed for being idle.
 _LOOK: Final = 1.0
 
@@ -105,6 +105,7 @@ class Board:
         self._made = 0
         self._timer: asyncio.TimerHandle | None = None
         self._has_ended = False
+        self._looked = 0.0  # when
         self.is_watched = False
 
     def opened(self, agent: str) -> None:
@@ -172,7 +173,9 @@ class Board:
             while collected.feed.last <= known[1] and not (self._has_ended or listener.abandoned.done()):
                 futures = (collected.news, listener.abandoned)
                 await asyncio.wait(futures, timeout=_LOOK, return_when=asyncio.FIRST_COMPLETED)
-                look()
+                if time.monotonic() > self._looked + _LOOK:  # one of the watchers does it for all
+                    self._looked = time.monotonic()
+                    look()
         finally:
             collected.waiting -= 1
             collected.until = time.monotonic() + _LINGER
