@@ -21,6 +21,7 @@ TYPE_CHECKING = False  # to load ``typing`` for that would take most of the time
 if TYPE_CHECKING:
     from .agents import AgentInfo, Agents, AsyncAgents
     from .async_session import AsyncSession
+    from .branch.checkpoint import Checkpoint
     from .daemon.client.async_daemon import AsyncDaemon
     from .daemon.client.async_session import AsyncRemoteSession, aconnect
     from .daemon.client.daemon import Daemon
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         DaemonUnavailable,
         InvalidRequest,
         InvalidWorkflow,
+        JobsRunning,
         KeyConflict,
         LimitReached,
         MissingExtra,
@@ -69,6 +71,7 @@ if TYPE_CHECKING:
 
 # All other names are of ``errors``.
 _HOMES = {
+    "branch.checkpoint": ("Checkpoint",),
     "daemon.client.session": ("RemoteSession", "connect"),
     "daemon.client.async_session": ("AsyncRemoteSession", "aconnect"),
     "daemon.client.daemon": ("Daemon",),
@@ -97,6 +100,7 @@ __all__ = [
     "AsyncRemoteSession",
     "AsyncSession",
     "BranchUnavailable",
+    "Checkpoint",
     "CommandError",
     "CommandFailed",
     "CommandTimeout",
@@ -107,6 +111,7 @@ __all__ = [
     "InvalidRequest",
     "InvalidWorkflow",
     "Job",
+    "JobsRunning",
     "KeyConflict",
     "LimitReached",
     "Limits",

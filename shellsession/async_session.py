@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from .base import CALLBACK_RUNS, LOOK_PATIENCE, Base, check_count
+from .branch.checkpoint import name_of_checkpoint
 from .engine.io.loop import LoopDrainer, LoopPoller, LoopWaiter, TaskLine, TaskPlace, adrive, ends_by, to_its_end
 from .engine.io.threads import Steps, T, drive
 from .engine.verbs.engine import Moved, RestartPending
@@ -43,6 +44,7 @@ from .signatures import LoopSession, Seconds, Text, check_idle, pattern_of
 if TYPE_CHECKING:
     import asyncio
 
+    from .branch.checkpoint import Checkpoint
     from .engine.verbs.call import Call
     from .engine.verbs.engine import Engine
     from .engine.verbs.session_job import SessionJob
@@ -509,6 +511,24 @@ class AsyncSession(Base, LoopSession[Request]):
         engine = self._mine()
         check_snapshot(snapshot, engine.options)
         return await self._restart(partial(engine.restart, snapshot))
+
+    async def checkpoint(self, name: str = "", *, end_jobs: bool = False) -> Checkpoint:
+        """As ``Session.checkpoint``."""
+        return await self._start(self._checkpoint_steps(name, end_jobs), TaskPlace())
+
+    async def rollback(
+        self, checkpoint: Checkpoint | str, *, files_only: bool = False, end_jobs: bool = False
+    ) -> Restored:
+        """As ``Session.rollback``."""
+        return await self._start(self._rollback_steps(checkpoint, files_only, end_jobs), TaskPlace())
+
+    async def checkpoints(self) -> list[Checkpoint]:
+        """As ``Session.checkpoints``."""
+        return self._mine().the_branch().checkpoints()
+
+    async def drop_checkpoint(self, checkpoint: Checkpoint | str) -> None:
+        """As ``Session.drop_checkpoint``."""
+        self._mine().drop_checkpoint(name_of_checkpoint(checkpoint))
 
     async def fork(self) -> Self:
         """As ``Session.fork``."""

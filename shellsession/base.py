@@ -14,6 +14,7 @@ from functools import cached_property, partial
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Self
 
+from .branch.checkpoint import Checkpoint, name_of_checkpoint
 from .engine.io.loop import LoopWaiter
 from .engine.io.output import resolve_spill
 from .engine.io.threads import Steps, Wait, drive
@@ -298,9 +299,24 @@ class Base(AnySession[Request]):
 
     def _forked(self, snapshot: Snapshot) -> Self:
         """Return a session that begins with the snapshot, and else as this one did."""
+        if self.engine.branch is not None:
+            raise InvalidRequest("a session on a branch cannot be forked: its files would be those of two sessions")
         child = self.of(self.engine.options.__replace__(snapshot=snapshot))
         child.engine.start_with(self.engine.environment())
         return child
+
+    def _checkpoint_steps(self, name: str, end_jobs: bool) -> Callable[[], Steps[Checkpoint]]:
+        """Return the function that begins to make a checkpoint. Raises InvalidRequest."""
+        check_flag("end_jobs", end_jobs)
+        return partial(self._mine().checkpoint, name_of_checkpoint(name), end_jobs)
+
+    def _rollback_steps(
+        self, checkpoint: Checkpoint | str, files_only: bool, end_jobs: bool
+    ) -> Callable[[], Steps[Restored]]:
+        """Return the function that begins to roll back. Raises InvalidRequest."""
+        check_flag("files_only", files_only)
+        check_flag("end_jobs", end_jobs)
+        return partial(self._mine().rollback, name_of_checkpoint(checkpoint), files_only, end_jobs)
 
     def jobs(self, released: bool = False) -> Sequence[SessionJob]:
         """Return what earlier calls left running."""

@@ -6,6 +6,7 @@ ShellSessionError            error
 │   ├── KeyConflict          key_conflict        the idempotency key is that of another command; nothing was run
 │   └── InvalidWorkflow      invalid_workflow    the file of a workflow has mistakes; nothing was run
 ├── SessionBusy              busy                a command still owns this shell
+│   └── JobsRunning          jobs_running        jobs still write to the files of a checkpoint; nothing was changed
 ├── NotRunning               not_running         send, wait, poll or interrupt with no command running
 ├── SessionClosed            closed              the session was closed
 ├── ShellUnavailable         unavailable         bash could not be started, or is too old
@@ -109,6 +110,12 @@ class SessionBusy(ShellSessionError):
     """A command that was handed back running still owns the shell."""
 
     code = "busy"
+
+
+class JobsRunning(SessionBusy):
+    """Jobs of the session still run, and would write to files that are to be frozen. Nothing was changed."""
+
+    code = "jobs_running"
 
 
 STILL_RUNS: Final = "a command still runs in this session: wait(), poll(), send() or interrupt() it first, or restart()"

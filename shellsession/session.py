@@ -15,6 +15,7 @@ from threading import RLock, get_ident
 from typing import TYPE_CHECKING, Any, Self
 
 from .base import CALLBACK_RUNS, LOOK_PATIENCE, Base, check_count
+from .branch.checkpoint import name_of_checkpoint
 from .engine.io.line import Line, ThreadPlace
 from .engine.io.threads import Poller, Steps, T, drive
 from .engine.io.waiter import Waiter
@@ -40,6 +41,7 @@ from .paging import Query, Read, page
 from .signatures import Output, Seconds, Text, ThreadSession, check_idle, pattern_of
 
 if TYPE_CHECKING:
+    from .branch.checkpoint import Checkpoint
     from .engine.verbs.call import Call
     from .engine.verbs.engine import Engine
     from .engine.verbs.session_job import SessionJob, ThreadJob
@@ -375,6 +377,30 @@ class Session(Base, ThreadSession[Request]):
         engine = self._mine()
         check_snapshot(snapshot, engine.options)
         return self._restart(partial(engine.restart, snapshot))
+
+    def checkpoint(self, name: str = "", *, end_jobs: bool = False) -> Checkpoint:
+        """Freeze the files of the branch and the state of bash together, and return the checkpoint.
+
+        ``name``: by which ``rollback`` finds it; by default one that is free. ``end_jobs``: kill the jobs that run.
+        Raises JobsRunning while one does, SessionBusy, BranchUnavailable and SnapshotUnavailable.
+        """
+        return self._start(self._checkpoint_steps(name, end_jobs), ThreadPlace())
+
+    def rollback(self, checkpoint: Checkpoint | str, *, files_only: bool = False, end_jobs: bool = False) -> Restored:
+        """Bring the files of the branch back to a checkpoint, and start a bash that has the state which it had then.
+
+        ``files_only``: keep bash as it is. ``end_jobs``: as for ``checkpoint``. What was written since then is lost,
+        unless a later checkpoint has it. The result lists what differs, as that of ``restore`` does.
+        """
+        return self._start(self._rollback_steps(checkpoint, files_only, end_jobs), ThreadPlace())
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """Return the checkpoints of the branch, the oldest first. Raises BranchUnavailable."""
+        return self._mine().the_branch().checkpoints()
+
+    def drop_checkpoint(self, checkpoint: Checkpoint | str) -> None:
+        """Forget a checkpoint, and remove the files that only it has. Raises BranchUnavailable and InvalidRequest."""
+        self._mine().drop_checkpoint(name_of_checkpoint(checkpoint))
 
     def fork(self) -> Self:
         """Return a new session with the state of this one, and with its options: limits, sandbox, policy, redaction.

@@ -2,12 +2,13 @@
 
 On disk, in the directory of the branch::
 
-    branch.json      what it is a branch of, and the names of its layers, the lowest first
+    branch.json      what it is a branch of, the names of its layers, the lowest first, and its checkpoints
     layers/N/upper   what was written in one layer; layers/N/work is the kernel's
     layers/base      the directory itself, for the kernel
+    states/N         the state of the shell at a checkpoint
 
-The last layer is written to, by one mount only. All below it are frozen. Law: branch.json is written last, and names
-only what is there.
+The last layer is written to, by one mount only. All below it are frozen. A checkpoint is a list of frozen layers. Law:
+branch.json is written last, and names only what is there.
 """
 
 from __future__ import annotations
@@ -18,20 +19,32 @@ import os
 import re
 import shutil
 import stat
+import time
 from contextlib import suppress
 from hashlib import sha256
+from itertools import count
 from typing import Any, Final, NamedTuple
 
 from ..engine.io.directories import homes, make_private, state_directory
 from ..engine.kernel import proc
 from ..engine.kernel.vfork import Call
-from ..errors import BranchUnavailable
+from ..errors import BranchUnavailable, InvalidRequest
 from . import mounts
+from .checkpoint import Checkpoint
 
 _RECORD: Final = "branch.json"
 _LAYERS: Final = "layers"
+_STATES: Final = "states"
 _HOME: Final = "branches"
 _FORMAT: Final = 1
+
+
+class _Frozen(NamedTuple):
+    """A checkpoint, and what it consists of: frozen layers, and the file with the state of the shell."""
+
+    checkpoint: Checkpoint
+    layers: list[str]
+    state: str
 
 
 class _Mount(NamedTuple):
@@ -52,6 +65,8 @@ class Branch:
         self.base = os.path.realpath(base)
         self.directory = os.path.realpath(directory or os.path.join(_home(), os.urandom(8).hex()))
         self.layers: list[str] = []
+        self._checkpoints: dict[str, _Frozen] = {}
+        self._parent = ""  # the checkpoint of which the files are a continuation
         self.spaces: mounts.Spaces | None = None
         self._lock = -1
 
@@ -91,8 +106,8 @@ class Branch:
             os.close(lock)
 
     def has_changes(self) -> bool:
-        """Whether anything was written on the branch."""
-        return any(os.listdir(self._path(_LAYERS, name, "upper")) for name in self.layers)
+        """Whether anything was written on the branch, or it has checkpoints."""
+        return bool(self._checkpoints) or any(os.listdir(self._path(_LAYERS, name, "upper")) for name in self.layers)
 
     def entering(self, is_sandboxed: bool) -> list[Call]:
         """The calls with which a child enters the branch. It must be open."""
@@ -101,7 +116,8 @@ class Branch:
 
     def _remove_all(self) -> None:
         """Remove all that is ours. A directory that a caller has named stays."""
-        _remove(self._path(_LAYERS))
+        for name in (_LAYERS, _STATES):
+            _remove(self._path(name))
         os.unlink(self._path(_RECORD))
         if self._is_at_home:
             os.rmdir(self.directory)
@@ -169,16 +185,17 @@ class Branch:
             raise BranchUnavailable(
                 f"the branch in {self.directory} is open in another session: close that, or name another branch_dir="
             ) from error
-        os.makedirs(self._path(_LAYERS, mounts.BASE), 0o700, exist_ok=True)
+        for path in (self._path(_LAYERS, mounts.BASE), self._path(_STATES)):
+            os.makedirs(path, 0o700, exist_ok=True)
 
     def _read(self) -> None:
         """Read what was written last. Raises BranchUnavailable if this is the directory of something else."""
-        self.layers = []
+        self.layers, self._checkpoints, self._parent = [], {}, ""
         try:
             with open(self._path(_RECORD), encoding="utf-8") as file:
                 record = json.load(file)
         except FileNotFoundError:
-            if set(os.listdir(self.directory)) > {_LAYERS}:
+            if set(os.listdir(self.directory)) > {_LAYERS, _STATES}:
                 raise BranchUnavailable(
                     f"branch_dir: {self.directory} is not empty, and no directory of a branch: name another"
                 ) from None
@@ -188,21 +205,117 @@ class Branch:
                 f"branch_dir: {self.directory} has a branch of {record.get('base')!r}, in format"
                 f" {record.get('format')}: name another directory"
             )
-        self.layers = [name for name in record["layers"] if os.listdir(self._path(_LAYERS, name, "upper"))]
-        for name in os.listdir(self._path(_LAYERS)):
-            if name.isdecimal() and name not in self.layers:  # it is empty, or was being made when its host was killed
-                _remove(self._path(_LAYERS, name))
+        frozen = (_Frozen(Checkpoint(*one), layers, state) for one, layers, state in record["checkpoints"])
+        self._checkpoints, self._parent = {one.checkpoint.name: one for one in frozen}, record["parent"]
+        self.layers = record["layers"]
+        if not self._is_written(self.layers[-1]):
+            self.layers.pop()
+        self._sweep()
 
     def _write(self) -> None:
         record: dict[str, Any] = {
             "format": _FORMAT,
             "base": self.base,
             "layers": self.layers,
+            "parent": self._parent,
+            "checkpoints": list(self._checkpoints.values()),
         }
         fresh = self._path(f"{_RECORD}.new")
         with open(fresh, "w", encoding="utf-8") as file:
             json.dump(record, file)
         os.replace(fresh, self._path(_RECORD))
+
+    def _sweep(self) -> None:
+        """Remove the layers and states that nothing names."""
+        named = {name for one in self._checkpoints.values() for name in one.layers}.union(self.layers)
+        for name in os.listdir(self._path(_LAYERS)):
+            if name.isdecimal() and name not in named:
+                _remove(self._path(_LAYERS, name))
+        for name in set(os.listdir(self._path(_STATES))) - {one.state for one in self._checkpoints.values()}:
+            os.unlink(self._path(_STATES, name))
+
+    def _is_written(self, layer: str) -> bool:
+        return bool(os.listdir(self._path(_LAYERS, layer, "upper")))
+
+    # -- checkpoints
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """The checkpoints, the oldest first."""
+        self.open()
+        return [one.checkpoint for one in self._checkpoints.values()]
+
+    def free_name(self, name: str) -> str:
+        """The name for a new checkpoint, which must be free; "": any. Raises InvalidRequest."""
+        if name in self._checkpoints:
+            raise InvalidRequest(f"there is a checkpoint {name!r} already: drop it first, or choose another name")
+        numbers = (f"checkpoint-{number}" for number in count(1))
+        return name or next(one for one in numbers if one not in self._checkpoints)
+
+    def freeze(self, name: str, state: bytes) -> tuple[Checkpoint, bool]:
+        """Make a checkpoint of the files as they are, with the ``state`` of the shell.
+
+        Also returns whether there is a new layer, which the shell must enter. Nothing may write meanwhile.
+        """
+        last = self.layers[-1]
+        if is_new := self._is_written(last):
+            self._stack(self.layers)
+        size = _size(self._path(_LAYERS, last, "upper")) if is_new else 0
+        file = os.urandom(8).hex()
+        with open(self._path(_STATES, file), "wb") as place:
+            place.write(state)
+        made = Checkpoint(name, time.time(), size, self._parent)
+        self._checkpoints[name] = _Frozen(made, self.layers[:-1], file)
+        self._parent = name
+        self._write()
+        return made, is_new
+
+    def state(self, name: str) -> bytes:
+        """The state of the shell at a checkpoint. Raises InvalidRequest."""
+        with open(self._path(_STATES, self._named(name).state), "rb") as file:
+            return file.read()
+
+    def roll_back(self, name: str) -> bool:
+        """Bring the files back to a checkpoint. What was written since, and is in none, is gone.
+
+        Returns whether there is a new layer, as ``freeze`` does.
+        """
+        layers = self._named(name).layers
+        if is_new := layers != self.layers[:-1] or self._is_written(self.layers[-1]):
+            self._stack(layers)
+        self._parent = name
+        self._write()
+        self._sweep()
+        return is_new
+
+    def drop(self, name: str) -> None:
+        """Forget a checkpoint. Raises InvalidRequest."""
+        dropped = self._named(name).checkpoint
+        del self._checkpoints[name]
+        for other, one in self._checkpoints.items():
+            if one.checkpoint.parent == name:
+                self._checkpoints[other] = one._replace(checkpoint=one.checkpoint._replace(parent=dropped.parent))
+        self._parent = dropped.parent if self._parent == name else self._parent
+        self._write()
+        self._sweep()
+
+    def _named(self, name: str) -> _Frozen:
+        if (found := self._checkpoints.get(name)) is None:
+            known = ", ".join(self._checkpoints) or "none"
+            raise InvalidRequest(f"there is no checkpoint {name!r:.100}; there are: {known:.500}")
+        return found
+
+    def _stack(self, layers: list[str]) -> None:
+        """Mount an overlay with a new layer on these ones."""
+        before, self.layers = self.layers, list(layers)
+        try:
+            self.add_layer()
+            assert self.spaces is not None
+            mounts.stack(self.spaces, self.base, self.layers)
+        except BaseException as error:
+            self.layers = before
+            if isinstance(error, OSError):
+                raise BranchUnavailable(f"the kernel mounts no further layer of the branch: {error}") from error
+            raise
 
     def add_layer(self) -> str:
         """Make an empty layer on top of the others."""
@@ -227,6 +340,17 @@ def directory_of(key: str) -> str:
 def _home() -> str:
     """The directory of the branches of this user that have no other."""
     return os.path.join(state_directory(), _HOME)
+
+
+def _size(directory: str) -> int:
+    """The bytes of the files in a tree."""
+    found = 0
+    with suppress(PermissionError), os.scandir(directory) as entries:  # a command has taken away its modes
+        for entry in entries:
+            found += (
+                _size(entry.path) if entry.is_dir(follow_symlinks=False) else entry.stat(follow_symlinks=False).st_size
+            )
+    return found
 
 
 def _is_within(path: str, directory: str) -> bool:

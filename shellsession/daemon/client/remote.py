@@ -18,6 +18,7 @@ from functools import cached_property, partial
 from types import EllipsisType, MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
+from ...branch.checkpoint import Checkpoint, name_of_checkpoint
 from ...errors import (
     IN_CALLBACK,
     STILL_RUNS,
@@ -685,6 +686,29 @@ class Remote(AnySession[PreparedRun]):
         wanted = [list(check_patterns(exclude)), list(check_secrets(secrets))]
         reply = await self._ask(self.message("snapshot", to_part(wanted)))
         return Snapshot.from_bytes(only_part(reply.parts))
+
+    async def _on_branch(self, action: str, checkpoint: object = "", **flags: bool) -> Message:
+        for name, flag in flags.items():
+            check_flag(name, flag)
+        given = {name: flag for name, flag in flags.items() if flag}
+        name = name_of_checkpoint(checkpoint)
+        return await self._ask(self.message("branch", action=action, name=name, **given))
+
+    async def _checkpoints(self, action: str, checkpoint: object = "", **flags: bool) -> list[Checkpoint]:
+        reply = await self._on_branch(action, checkpoint, **flags)
+        return [Checkpoint(*one) for one in from_part(reply.parts)]
+
+    async def _checkpoint(self, name: str, end_jobs: bool) -> Checkpoint:
+        (made,) = await self._checkpoints("checkpoint", name, end_jobs=end_jobs)
+        return made
+
+    async def _rollback(self, checkpoint: Checkpoint | str, files_only: bool, end_jobs: bool) -> Restored:
+        reply = await self._on_branch("rollback", checkpoint, files_only=files_only, end_jobs=end_jobs)
+        self._restored = _report_of(reply)
+        return self._restored
+
+    async def _drop_checkpoint(self, checkpoint: Checkpoint | str) -> None:
+        await self._checkpoints("drop", checkpoint)
 
     async def _fork(self, agent: str) -> Self:
         reply = await self._ask(self.message("fork", to=agent))

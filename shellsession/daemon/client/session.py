@@ -10,6 +10,7 @@ import threading
 from collections.abc import Sequence
 from typing import Final, Self, Unpack
 
+from ...branch.checkpoint import Checkpoint
 from ...engine.io.jobs import Job
 from ...engine.kernel import signals
 from ...keys import check_keys
@@ -145,6 +146,22 @@ class RemoteSession(Remote, ThreadSession[PreparedRun]):
     def restore(self, snapshot: Snapshot) -> Restored:
         """As ``Session.restore``. Ends what other clients run here."""
         return self._backend.give(self._restore(snapshot))
+
+    def checkpoint(self, name: str = "", *, end_jobs: bool = False) -> Checkpoint:
+        """As ``Session.checkpoint``."""
+        return self._backend.give(self._checkpoint(name, end_jobs))
+
+    def rollback(self, checkpoint: Checkpoint | str, *, files_only: bool = False, end_jobs: bool = False) -> Restored:
+        """As ``Session.rollback``. Ends what other clients run here."""
+        return self._backend.give(self._rollback(checkpoint, files_only, end_jobs))
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """As ``Session.checkpoints``."""
+        return self._backend.give(self._checkpoints("checkpoints"))
+
+    def drop_checkpoint(self, checkpoint: Checkpoint | str) -> None:
+        """As ``Session.drop_checkpoint``."""
+        return self._backend.give(self._drop_checkpoint(checkpoint))
 
     def fork(self, agent: str) -> Self:
         """Return a session of another agent, with the state, the options and the rules of this one.

@@ -322,6 +322,19 @@ class Checkpoint(OfAgent):
     with_state: bool = False
 
 
+class OnBranch(OfAgent):
+    """Checkpoints of the branch of the agent's files: ``Session.checkpoint`` and the verbs after it.
+
+    The reply's part is a list: of checkpoints, or of what was not restored.
+    """
+
+    verb: Literal["branch"]
+    action: Literal["checkpoint", "rollback", "checkpoints", "drop"]
+    name: str = ""
+    files_only: bool = False
+    end_jobs: bool = False
+
+
 class Close(OfAgent):
     """``Session.close``. With ``unused``, a session whose bash has started, or is asked for, stays open."""
 

@@ -55,7 +55,15 @@ _LAST_STATES: Final = 2.0
 _GRACE: Final = 2.0
 _NOT_RUN: Final = "the daemon is ending, and this request was still queued: it was not run"
 _NOT_AT_THE_END: Final = (
-    *(requests.Open, requests.Start, requests.Run, requests.Restart, requests.Restore, requests.Fork),
+    *(
+        requests.Open,
+        requests.Start,
+        requests.Run,
+        requests.Restart,
+        requests.Restore,
+        requests.Fork,
+        requests.OnBranch,
+    ),
 )
 _NOT_WITHOUT_LEASE: Final = (*_NOT_AT_THE_END, requests.Send, requests.Type, requests.WriteFile, requests.Renew)
 

@@ -392,6 +392,25 @@ async def _checkpoint(shared: SharedSession, incoming: Incoming) -> Answer:
     return Answer({"value": None})
 
 
+async def _on_branch(shared: SharedSession, incoming: Incoming) -> Answer:
+    request: requests.OnBranch = incoming.request
+    session, name = shared.session, request.name
+    if request.action == "rollback":
+        given = {"files_only": request.files_only, "end_jobs": request.end_jobs}
+        report = await _restart_with(shared, lambda: session.rollback(name, **given))
+        shared.note_restored()
+        return _reported(report)
+    with shared.attending():
+        if request.action == "checkpoint":
+            found = [await session.checkpoint(name, end_jobs=request.end_jobs)]
+        elif request.action == "drop":
+            await session.drop_checkpoint(name)
+            found = []
+        else:
+            found = await session.checkpoints()
+    return Answer({"value": None}, (to_part([list(one) for one in found]),))
+
+
 async def _fork(sessions: Sessions, shared: SharedSession, request: requests.Fork) -> Answer:
     with shared.attending():
         snapshot = await shared.session.snapshot()
@@ -551,13 +570,14 @@ _OF_AGENT: dict[type, Callable[[SharedSession, Incoming], Awaitable[Answer | Non
     requests.TakeSnapshot: _snapshot,
     requests.Restore: _restore,
     requests.Checkpoint: _checkpoint,
+    requests.OnBranch: _on_branch,
     requests.Close: _close,
     requests.Hold: _hold,
     **_WITHOUT_COMMAND,
 }
 _NOT_FROM_INSIDE = {requests.Run, requests.Wait, requests.Send, requests.Glimpse, requests.Watch, requests.Hold}
 # An agent must not read the state of another one, or replace it.
-_NOT_FROM_ANY_SESSION = {requests.TakeSnapshot, requests.Restore, requests.Fork, requests.Checkpoint}
+_NOT_FROM_ANY_SESSION = {requests.TakeSnapshot, requests.Restore, requests.Fork, requests.Checkpoint, requests.OnBranch}
 # A hold keeps out the commands and the input of others, but not requests that only look, or that end something.
 _DESPITE_HOLD = {*_WITHOUT_COMMAND, requests.Wait, requests.Poll, requests.Interrupt, requests.Restart, requests.Close}
 

@@ -21,7 +21,7 @@ from typing import Final, Literal
 from ptyprocess import PtyProcess
 
 from ...errors import FORKED, SandboxUnavailable, SessionClosed, ShellUnavailable
-from ...sandbox import SCRATCH
+from ...sandbox import SCRATCH, is_within
 from ...text import signal_name
 from ..io.control_socket import ControlSocket
 from ..io.streams import CHUNK, MANY_READS, Keyboard, Stream, Streams, get_modes, set_size, slave_path
@@ -275,6 +275,26 @@ class Shell:
         with suppress(OSError):
             return os.tcgetpgrp(self.terminal.fd) != os.getpgid(self.pid)
         return False
+
+    # -- its directory
+
+    def is_below(self, directory: str) -> bool:
+        """Is bash's working directory this one, or in it?"""
+        return is_within(proc.link(f"/proc/{self.pid}/cwd").removesuffix(" (deleted)"), directory)
+
+    def is_in_old_layer(self, base: str) -> bool:
+        """Is bash's working directory in a layer of its branch that another one covers?"""
+        return (
+            self.is_below(base)
+            and proc.identity(f"/proc/{self.pid}/cwd")[0] != proc.identity(f"/proc/{self.pid}/root{base}")[0]
+        )
+
+    def open_below(self, directory: str) -> str:
+        """A file in the directory that bash itself has open; "" if it has none."""
+        for fd in activity.descriptors(self.pid):
+            if is_within(path := proc.link(f"/proc/{self.pid}/fd/{fd}"), directory):
+                return path
+        return ""
 
     # -- its state
 

@@ -16,13 +16,17 @@ from functools import partial
 from re import Pattern as AnyPattern
 from typing import Final
 
+from ...branch.branch import Branch
+from ...branch.checkpoint import Checkpoint
 from ...errors import (
     CLOSED,
     GONE,
     IS_CLOSED,
     RESTARTED,
     STILL_RUNS,
+    BranchUnavailable,
     InvalidRequest,
+    JobsRunning,
     SessionBusy,
     SessionClosed,
     ShellSessionError,
@@ -34,12 +38,13 @@ from ...files import FileReply, FileRequest
 from ...keys import bytes_of
 from ...models import Limits, OnTimeout, Outcome, Request, Result, Stream, Why
 from ...observe import DEBUG, WARNING, logger
+from ...options import Options
 from ...paging import Piece
 from ...search import TOO_SLOW, SearchTooSlow
 from ...signatures import Seconds
 from ...state.comparison import Listing, changes
 from ...state.snapshot import Snapshot
-from ...state.values import Restored
+from ...state.values import Difference, Restored
 from ...text import INTERRUPTED, REASONS
 from ..bash.shell import READY, Shell
 from ..bash.spawn import first_directory, handshake, spawn
@@ -179,6 +184,11 @@ class Engine(Core):
     restored = Restored()  # the outcome of the last restore
     _ordinary: Ordinary | None = None  # types ordinary commands, as long as nothing about the shell is unusual
     _start_logged = False  # so that its close is logged once
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        # Of bash at the checkpoints of this session, with what is not written to disk.
+        self._states: dict[str, Snapshot] = {}
 
     # -- open
 
@@ -565,15 +575,18 @@ class Engine(Core):
         self.refuse_closed()
         first_directory(self.options.cwd)  # raises if it is gone meanwhile
 
-    def restart(self, snapshot: Snapshot | None = None) -> Steps[Restored]:
+    def restart(
+        self, snapshot: Snapshot | None = None, between: Callable[[], object] = lambda: None
+    ) -> Steps[Restored]:
         """Start a new bash with the first directory and environment, and run the startup commands again.
 
-        ``snapshot``: see ``open``. Returns what the restore of it has done.
+        ``snapshot``: see ``open``. ``between``: is called when the old bash has ended. Returns what the restore did.
         """
         self.forget_kill()
         yield from shell_end.or_abandon(self, self._end(RESTARTED))
         self.pop_loss()  # no need to report a lost shell to a caller that asks for a restart
         self.restored = Restored()
+        between()
         yield from self.open(snapshot)
         return self.restored
 
@@ -590,6 +603,69 @@ class Engine(Core):
     def restart_with_last_state(self, fault: ShellSessionError) -> Callable[[], Steps[Restored]]:
         """Return the restart that gives the new bash the state that was kept last. If none was, raise the error."""
         raise fault
+
+    # -- a branch of the files
+
+    def checkpoint(self, name: str, end_jobs: bool) -> Steps[Checkpoint]:
+        """Freeze the files of the branch and the state of bash; see ``Session.checkpoint``."""
+        branch = yield from self._on_branch(end_jobs)
+        name = branch.free_name(name)
+        snapshot = yield from self.snapshot((), None)
+        made, is_new = branch.freeze(name, snapshot.for_file().to_bytes())
+        self._states[name] = snapshot
+        if is_new:
+            yield from self._enter_layer(branch, snapshot)
+        return made
+
+    def rollback(self, name: str, files_only: bool, end_jobs: bool) -> Steps[Restored]:
+        """Bring the files of the branch back, and bash; see ``Session.rollback``."""
+        branch = yield from self._on_branch(end_jobs)
+        stored = branch.state(name)
+        if not files_only:
+            then = self._states.get(name) or Snapshot.from_bytes(stored)
+            return (yield from self.restart(then, partial(branch.roll_back, name)))
+        snapshot = yield from self.snapshot((), None)
+        return (yield from self._enter_layer(branch, snapshot)) if branch.roll_back(name) else Restored()
+
+    def drop_checkpoint(self, name: str) -> None:
+        """Forget a checkpoint. Raises InvalidRequest."""
+        self.the_branch().drop(name)
+        self._states.pop(name, None)
+
+    def the_branch(self) -> Branch:
+        """Return the branch, open. Raises BranchUnavailable."""
+        self.refuse_closed()
+        if self.branch is None:
+            raise BranchUnavailable("this session writes to the files themselves: open it with branch=, for a branch")
+        self.branch.open()
+        return self.branch
+
+    def _on_branch(self, end_jobs: bool) -> Steps[Branch]:
+        """Return the branch when bash alone can write to it. Raises JobsRunning."""
+        branch = self.the_branch()
+        yield from self._ready()
+        shell = self.live()
+        if end_jobs:
+            yield from shell_end.kill_below(shell)
+        if living := shell.family.living():
+            names = ", ".join(f"job {job.id}" for job in self.jobs if job.running) or f"process {living[0]}"
+            raise JobsRunning(
+                f"{names} may write to the files: wait for its end, kill it, or pass end_jobs=True; nothing was changed"
+            )
+        if held := shell.open_below(branch.base):
+            raise JobsRunning(f"the session's bash itself has {held} open: close it (exec N>&-); nothing was changed")
+        return branch
+
+    def _enter_layer(self, branch: Branch, snapshot: Snapshot) -> Steps[Restored]:
+        """Have bash enter its directory again, which it has in the old layer. If that is gone, that of the branch."""
+        shell, cwd, base = self.live(), snapshot.cwd, branch.base
+        for place in (cwd, base):
+            if shell.is_in_old_layer(base):
+                yield from state.change_directory(shell, place, snapshot.variables.get("OLDPWD"))
+            if not shell.is_in_old_layer(base):
+                gone = Difference("directory", cwd, f"it was made later: bash is in {base}")
+                return Restored((gone,) if place != cwd else ())
+        raise ShellUnavailable(f"bash cannot leave a layer that is frozen now: `cd {base}` fails; restart() it")
 
     # -- state
 

@@ -156,10 +156,12 @@ class Recovering(Engine):
     def interrupt(self, meant: Call | None = None) -> Steps[Result]:
         return (yield from self._continued((yield from super().interrupt(meant))))
 
-    def restart(self, snapshot: Snapshot | None = None) -> Steps[Restored]:
+    def restart(
+        self, snapshot: Snapshot | None = None, between: Callable[[], object] = lambda: None
+    ) -> Steps[Restored]:
         kept, self.kept, self._ended = self.kept, None, None
         try:
-            return (yield from super().restart(snapshot))
+            return (yield from super().restart(snapshot, between))
         except BaseException:
             self.kept = self.kept or kept
             raise

@@ -191,7 +191,7 @@ def shut_down(core: Core, why: str) -> Steps[None]:
         yield from (shell_died if shell.dead else kill_shell)(core, call, why)
         return
     if core.attended is None and not shell.dead:
-        yield from _kill_below(shell)
+        yield from kill_below(shell)
         said = yield from collect.ask(shell, SHOW_EXIT_TRAP, _LAST_TRAP)
         if said is not None and is_ours(shell, said):
             said = yield from collect.ask(shell, core.known.at_exit + SHOW_EXIT_TRAP, _LAST_TRAP)
@@ -265,7 +265,7 @@ def _kill_all(shell: Shell, call: Call | None = None) -> Steps[None]:
     A stopped bash starts nothing new. As subreaper it adopts every orphan, so the killing ends when no child is left.
     """
     shell.signal(signal.SIGSTOP)
-    yield from _kill_below(shell, call)
+    yield from kill_below(shell, call)
     shell.kill_last()
     for _ in range(ROUNDS):
         if shell.dead:
@@ -273,7 +273,8 @@ def _kill_all(shell: Shell, call: Call | None = None) -> Steps[None]:
         yield Wait((shell.child_fd,) if shell.child_fd >= 0 else (), time.monotonic() + 0.01)
 
 
-def _kill_below(shell: Shell, call: Call | None = None) -> Steps[None]:
+def kill_below(shell: Shell, call: Call | None = None) -> Steps[None]:
+    """Kill everything below bash, until nothing is left."""
     for _ in range(ROUNDS):
         if not (victims := shell.family.living()):
             return

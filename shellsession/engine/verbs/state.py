@@ -287,6 +287,12 @@ def _answer(shell: Shell, line: bytes) -> Steps[tuple[bytes, Mark]]:
     raise SnapshotUnavailable(f"bash did not answer within {_PATIENCE:.0f} s: is the machine overloaded?")
 
 
+def change_directory(shell: Shell, place: str, old: Variable | None) -> Steps[None]:
+    """Have bash enter a directory, and keep OLDPWD as it is."""
+    keep = b"\\builtin unset -v OLDPWD" if old is None else b"OLDPWD=" + quote(str(old.value))
+    yield from _ask(shell, b"\\builtin cd -- %b >/dev/null 2>&1 && %b || ((1))" % (quote(place), keep))
+
+
 def _limits(shell: Shell) -> Mapping[str, int]:
     """Return the soft limits of bash; none where we may not look."""
     limits = dict[str, int]()
