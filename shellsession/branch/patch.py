@@ -30,11 +30,14 @@ def patch(base: str, layers: Sequence[str], *, since: int = 0, userxattr: bool =
     """Return the changes as a patch for ``git apply``; see ``changes`` for the arguments.
 
     It has what git knows: files and symbolic links, their content, and whether a file may be executed. A rename is a
-    removal and an addition. Empty directories, other modes, owners, times, xattrs and special files are not in it.
+    removal and an addition. Empty directories, other modes, owners, times, xattrs and special files are not in it, and
+    nothing in a ``.git``.
     """
     with Trees(base, layers, userxattr) as trees:
         removed, added = list[bytes](), list[bytes]()
         for change in compare(trees, since):
+            if ".git" in change.path.lower().split("/"):
+                continue  # git refuses a patch with such a path
             path = os.fsencode(change.path)
             old, new = _blob(trees, change.path, change.before), _blob(trees, change.path, change.after)
             if old and new and old.mode[:3] == new.mode[:3]:
