@@ -16,7 +16,19 @@ from typing import Any, Final, Literal, Self, dataclass_transform
 from .errors import InvalidRequest, ShellSessionError
 from .paging import check_chars
 from .redact import Redact, masker
-from .text import MAX_CHARS, clean as cleaned, decoded, edited, ending, fitted, left_running, reason_of, report, status
+from .text import (
+    MAX_CHARS,
+    clean as cleaned,
+    decoded,
+    edited,
+    ending,
+    fitted,
+    left_running,
+    reason_of,
+    report,
+    status,
+    waits,
+)
 
 
 class CommandError(ShellSessionError):
@@ -509,7 +521,7 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
         """
         check_chars(max_chars)
         check_flag("clean", clean)
-        notes = [ending(self)]
+        notes = [ending(self, max_chars)]
         if self.background:
             notes.append(left_running(self.background))
         if files := [file for file in (self.stdout_file, self.stderr_file) if file]:
@@ -714,9 +726,8 @@ def checked(result: Result, check: bool, command: object = "") -> Result:
     if not check or result.runs_on:
         return result
     if result.outcome in ("timed_out", "idle"):
-        said, why = reason_of(result)
-        waited = f" ({why})" if why else ""
-        raise CommandTimeout(f"{said} after {result.duration:.1f} s{waited}{_outline(result, command)}", result)
+        said, _ = reason_of(result)
+        raise CommandTimeout(f"{said} after {result.duration:.1f} s{waits(result)}{_outline(result, command)}", result)
     if not result.ran:  # the status is that of the shell that had ended before, and may be 0
         raise CommandFailed(f"{result.reason or 'the command was not run'}{_outline(result, command)}", result)
     if not result.ok:  # also where a command that ended the shell has cut the rest short

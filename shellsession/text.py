@@ -62,6 +62,8 @@ MAX_CHARS: Final = 30_000
 # else (1 MiB: 0.5 ms).
 _COUNTED: Final = 1 << 15
 _NO_LINES: Final = dict[str, int]()
+# A text with room for no more than four times this has none for what a command waits for.
+_LEAST_FREE: Final = 50
 # This many process ids are shown.
 LISTED: Final = 20
 
@@ -359,31 +361,35 @@ def news(result: Ended) -> str:
     return "; ".join(part for part in reason_of(result)[0].split("; ") if part not in said)
 
 
-def ending(result: Ended) -> str:
-    """How a command ended, in words; "" where it simply succeeded."""
-    before, said = news(result), _ending(result)
+def waits(result: Ended, room: int = MAX_CHARS) -> str:
+    """What a command waited for, in brackets; "" if that is unknown, or too much for a text of ``room`` characters."""
+    _, why = reason_of(result)
+    return f" ({why})" if why and len(why) <= room // 4 - _LEAST_FREE else ""
+
+
+def ending(result: Ended, room: int = MAX_CHARS) -> str:
+    """How a command ended, in words; "" where it simply succeeded. ``room``: see ``waits``."""
+    before, said = news(result), _ending(result, waits(result, room))
     return "; ".join(filter(None, (before, said, "" if result.recovered in said else result.recovered)))
 
 
-def _ending(result: Ended) -> str:
+def _ending(result: Ended, why: str) -> str:
     if not result.ran:
         return f"not run: {result.reason}"
     seconds = _rounded(result.duration)
     kept = KEPT if result.state_kept else result.recovered or LOST
-    why = reason_of(result)[1]
-    waits = f": {why}" if why else ""
     match result.outcome:
         case "exited":
             said = ", ".join(filter(None, (status(result.exit_code) if result.exit_code else "", result.reason)))
             return said if result.state_kept else f"{said or 'exit status 0'}; {kept}"
         case "running":
-            return f"{f'{result.reason}; ' if result.matched else ''}still running after {seconds} s{waits}"
+            return f"{f'{result.reason}; ' if result.matched else ''}still running after {seconds} s{why}"
         case "input":
-            return f"waits for input after {seconds} s{waits}"
+            return f"waits for input after {seconds} s{why}"
         case "timed_out":
-            return f"ended by its time limit after {seconds} s{waits}; {kept}"
+            return f"ended by its time limit after {seconds} s{why}; {kept}"
         case "idle":
-            return f"printed nothing more after {seconds} s{waits}" + (
+            return f"printed nothing more after {seconds} s{why}" + (
                 "" if result.exit_code is None else f", and was ended; {kept}"
             )
         case "shell_exited":

@@ -107,14 +107,14 @@ def test_why_and_each_result_say_what_the_command_waits_for(sh: Session, tmp_pat
     said = f"cat opens the FIFO {tmp_path}/f, which nobody writes"
     handed_back = sh.run(["cat", f"{tmp_path}/f"], timeout=SOON, on_timeout="yield")
     assert handed_back.reason == f"the time limit passed: {said}"
-    assert handed_back.for_model().endswith(f"s: {said}]")
+    assert handed_back.for_model().endswith(f"s ({said})]")
     with ThreadPoolExecutor(1) as threads:  # while another caller waits on the command, too
         waiting = threads.submit(sh.wait, 60)
         why = sh.why()
         assert (why.kind, str(why), why.comm) == ("fifo", said, "cat")
         assert sh.interrupt().outcome == waiting.result().outcome == "interrupted"
     ended = sh.run("read -p 'Continue? [Y/n] ' x", stdin=TTY)
-    assert ended.for_model().endswith(': bash reads the terminal after "Continue? [Y/n]"]')
+    assert ended.for_model().endswith(' (bash reads the terminal after "Continue? [Y/n]")]')
     sh.interrupt()
     assert sh.run("sleep 99", timeout=0.1).reason == "the time limit passed: sleep sleeps"
     assert sh.why().kind == "nothing"

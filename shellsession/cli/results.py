@@ -19,7 +19,7 @@ from ..engine.io.threads import Poller, Wait
 from ..errors import InvalidRequest
 from ..models import OnOutput, Result, streams_of
 from ..signatures import Seconds
-from ..text import reason_of
+from ..text import reason_of, waits
 from .arguments import show_json, span, talk
 from .relay import OutputRelay, report_gap, write
 from .wording import for_cli
@@ -100,21 +100,20 @@ def explain_ending(result: Result, agent: str, interrupted: bool = False) -> Non
     """
     if interrupted and result.state_kept:
         return
-    reason, why = reason_of(result)
-    waits = f" ({why})" if why else ""
+    reason, waited = reason_of(result)[0], waits(result)
     if result.outcome == "input":
         name = _word(agent)
         how = f"`shellsession send {name} TEXT` answers it, `shellsession interrupt {name}` ends it"
-        talk(f"{reason}: {how}{waits}")
+        talk(f"{reason}: {how}{waited}")
     elif result.runs_on:
         said = reason or "the command was handed back"
-        talk(f"{said}{waits}; it is still running: `shellsession wait {_word(agent)}` waits for it")
+        talk(f"{said}{waited}; it is still running: `shellsession wait {_word(agent)}` waits for it")
     elif not result.ran and result.state_kept:
         talk(f"{for_cli(result.reason)}; nothing was run")
     elif result.outcome != "exited" or not result.state_kept:
         after = f" after {result.duration:.1f} s" if result.outcome in ("timed_out", "idle") else ""
         answer = f"; {_USE_INTERACTIVE}" if _READS_TERMINAL in result.reason else ""
-        talk(f"{reason}{after}{waits}; {_state(result)}{answer}")
+        talk(f"{reason}{after}{waited}; {_state(result)}{answer}")
     elif said := "; ".join(filter(None, (result.reason, result.recovered))):  # its session is a new one, for example
         talk(said)
 

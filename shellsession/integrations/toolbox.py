@@ -65,7 +65,7 @@ from ..models import (
 from ..options import check_policy
 from ..paging import NOTHING_NEW, Query, check_chars, everything, is_job, newest, page, query_for, whole
 from ..signatures import AnyJob, explained, kept_streams
-from ..text import LISTED, MAX_CHARS, clean, edited, ending, left_running, report, shared
+from ..text import LISTED, MAX_CHARS, clean, edited, ending, left_running, report, shared, waits
 from .binding import AwaitedSession, Reopen, awaited_session
 from .search import search
 from .time_limit import TimeLimit
@@ -105,7 +105,7 @@ def describe(
     ``secrets``: those to mask. ``more``: other notes.
     """
     result = functools.reduce(joined, results)
-    notes = [_describe_end(result)]
+    notes = [_describe_end(result, limit)]
     if jobs and _READS_TERMINAL in result.reason and not result.runs_on:
         notes[0] += _RUN_AGAIN
     if result.background:
@@ -119,16 +119,16 @@ def describe(
     return report(streams, notes, limit, id=id, lines=omitted_lines(result))
 
 
-def _describe_end(result: Result) -> str:
-    """How a command ended, and what the model may do where it has not; "" if it succeeded."""
+def _describe_end(result: Result, room: int) -> str:
+    """How a command ended, and what the model may do where it has not; "" if it succeeded. ``room``: see ``waits``."""
     match result.outcome:
         case "running" if result.matched:
             return f"it has printed the text of `until`, and is still running: {_NEXT}"
         case "running" | "idle" if result.runs_on:
-            return f"{ending(result)}: {_NEXT}"
+            return f"{ending(result, room)}: {_NEXT}"
         case "input" if result.runs_on:
-            return "it waits for input: `send` answers it, `interrupt` ends it"
-    return ending(result)
+            return f"it waits for input: `send` answers it, `interrupt` ends it{waits(result, room)}"
+    return ending(result, room)
 
 
 def _goes_on(result: Result) -> bool:
