@@ -1,8 +1,9 @@
-"""`make picture`: draws the pictures of the README from real runs: of the demo, and of a workflow while it runs."""
+"""`make picture`: draws pictures from real runs: of the demo, of a workflow while it runs, and of `top`."""
 
 import io
 import re
 import sys
+import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -10,14 +11,17 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
-from shellsession import Session, Step, Workflow
+from benchmarks.served import served
+from shellsession import TTY, Daemon, Session, Step, Workflow, connect
 from shellsession.cli.progress import Live
+from shellsession.cli.top import Top
 from shellsession.workflow.model import Ready, Retry
 from shellsession.workflow.report import Event, StepOutput
 
 DOCS = Path(__file__).parent.parent / "docs"
 SHOWN = ("1", "8", "9", "12", "15", "16")  # the numbers of the steps
 COLUMNS = 88
+WIDE = 116
 # rich loads its font from a server. The picture takes a font of the reader's instead.
 LOADED_FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
@@ -41,9 +45,21 @@ WORKFLOW = Workflow(
 )
 
 
+AGENTS = {
+    "release": "exec 9>build.lock; flock 9; echo uploading 4 files; sleep 1000",
+    "build": "n=0; while sleep 0.2; do echo [$((n += 1))/80] cc -O2 -c src/part$n.c; done",
+    "tests": "mkfifo out.fifo; for t in parse wire; do echo test_$t ... ok; done; timeout 99 cat ./out.fifo",
+    "package": "echo waiting for the other build; flock build.lock tar -cf package.tar .",
+    "deploy": "echo 3 hosts; read -p 'Deploy to all? [y/N] ' answer",
+    "review": "echo '12 files changed, 340 insertions(+), 25 deletions(-)'",
+    "docs": "echo 'site built in 1.9 s'",
+}
+
+
 def main() -> None:
     draw_demo()
     draw_workflow()
+    draw_top()
 
 
 def draw_workflow() -> None:
@@ -62,6 +78,24 @@ def draw_workflow() -> None:
             session, on_event=look
         )
     save(console, "workflow", "shellsession workflow")
+
+
+def draw_top() -> None:
+    """The table of some agents, when it has been asked what their commands wait for."""
+    console = Console(record=True, width=WIDE, file=io.StringIO())
+    with served() as daemon, TemporaryDirectory() as directory:
+        for agent, command in AGENTS.items():
+            with connect(agent, daemon.socket, cwd=directory) as session:
+                session.run(command, timeout=0.5, on_timeout="yield", stdin=TTY if "read" in command else None)
+        time.sleep(3)
+        top = Top(Daemon(daemon.socket), daemon.socket, "runs", "")
+        top.look()
+        while top.ask_why(top.rows):
+            pass
+        console.print(Text("$ shellsession top"))
+        top.selected = "package"
+        console.print(top.picture(WIDE, len(AGENTS) + 4))
+    save(console, "top", "shellsession top")
 
 
 def draw_demo() -> None:

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ..daemon.client.admin import Visit
 from ..daemon.client.daemon import Daemon
@@ -34,10 +34,10 @@ EXAMPLES: Final = [
 _LOOK: Final = 1.0
 _DRAW: Final = 0.25
 _SHARE: Final = 0.05
-# Seconds after which a command is asked why, and between two questions; and seconds for all questions at one look.
+# Seconds after which a command is asked why, and between two questions; and seconds for all of them with --once.
 _WHY_AFTER: Final = 2.0
 _WHY_EVERY: Final = 3.0
-_WHY_AT_ONCE: Final = 0.1
+_WHY_ONCE: Final = 2.0
 # Columns from which there is room for the reasons in the table. Below it has that of the selected agent.
 _WIDE: Final = 100
 _NAME_MAX: Final = 20
@@ -48,6 +48,7 @@ _HELP: Final = "↑↓ select · Enter attach · i interrupt · s sort · / filt
 _HELP_ASCII: Final = "Up Down select | Enter attach | i interrupt | s sort | / filter | q quit"
 
 Row = dict[str, Any]
+T = TypeVar("T")
 # By the longest run first, then by the last use.
 _ORDERS: Final[dict[str, Callable[[Row], Any]]] = {
     "runs": lambda row: (-(row["running_for"] or -1.0), row["idle"], row["agent"]),
@@ -72,7 +73,9 @@ def main(words: Sequence[str]) -> int:
         top = Top(daemon, args.socket, args.sort, args.filter)
         top.look()
         if args.once:
-            top.ask_why(top.rows)
+            until = time.monotonic() + _WHY_ONCE
+            while time.monotonic() < until and top.ask_why(top.rows):
+                pass
             rows = [(*_cells(row), top.why(row), row["line"]) for row in top.rows]
             show(*table(("AGENT", "STATE", "RUNS", "COMMAND", "WHY", "LAST LINE"), rows, state=1))
             return 0
@@ -104,6 +107,10 @@ def _cells(row: Row) -> tuple[str, str, str, str]:
     return row["agent"], state, runs, row["command"]
 
 
+def _runs_long(row: Row) -> bool:
+    return (row["running_for"] or 0.0) >= _WHY_AFTER
+
+
 class Top:
     """The table, the selected agent, and what the person has typed."""
 
@@ -113,7 +120,7 @@ class Top:
         self._all: list[Row] = []
         self.rows: list[Row] = []  # those that the filter shows, in order
         self.note = ""  # the last line, in place of the help
-        self._selected, self._first = "", 0  # the agent, and the first row that is visible
+        self.selected, self._first = "", 0  # the agent, and the first row that is visible
         self._typed: str | None = None  # of a filter, while it is typed
         self._fault = ""
         self._pause = _LOOK
@@ -123,23 +130,27 @@ class Top:
         """Ask the daemon for all agents."""
         begun = time.monotonic()
         self._all = self._daemon.described(lines=True)
+        self._asked = {row["agent"]: one for row in self._all if (one := self._asked.get(row["agent"])) is not None}
         self._pause = max(_LOOK, (time.monotonic() - begun) / _SHARE)
         self._arrange()
 
-    def ask_why(self, rows: Sequence[Row]) -> None:
-        """Ask what the commands of these rows wait for, where they run for long. None is asked at each look."""
+    def ask_why(self, rows: Sequence[Row]) -> bool:
+        """Ask what one of these commands waits for, that which was asked longest ago. False if none is due."""
         now = time.monotonic()
-        self._asked = {agent: one for agent, one in self._asked.items() if now - one[0] < 10 * _WHY_EVERY}
-        until = now + _WHY_AT_ONCE
-        for row in sorted(rows, key=lambda row: self._asked.get(row["agent"], (0.0,))[0]):
-            asked, _ = self._asked.get(row["agent"], (0.0, ""))
-            if (row["running_for"] or 0.0) >= _WHY_AFTER and now - asked >= _WHY_EVERY and time.monotonic() < until:
-                with suppress(NoSuchAgent):
-                    self._asked[row["agent"]] = time.monotonic(), str(self._daemon.why(row["agent"]))
+        due = {row["agent"]: self._asked.get(row["agent"], (0.0, ""))[0] for row in rows if _runs_long(row)}
+        agent = min(due, key=due.__getitem__, default="")
+        if not agent or now - due[agent] < _WHY_EVERY:
+            return False
+        text = ""
+        with suppress(NoSuchAgent):
+            text = str(self._daemon.why(agent))
+        self._asked[agent] = time.monotonic(), text
+        return True
 
     def why(self, row: Row) -> str:
         """What the row's command waits for; "" if that is not known."""
-        return self._asked.get(row["agent"], (0.0, ""))[1] if (row["running_for"] or 0.0) >= _WHY_AFTER else ""
+        asked, text = self._asked.get(row["agent"], (0.0, ""))
+        return text if _runs_long(row) and time.monotonic() - asked < row["running_for"] else ""
 
     def _arrange(self) -> None:
         wanted = (self._filter if self._typed is None else self._typed).lower()
@@ -166,31 +177,35 @@ class Top:
             while True:
                 now = time.monotonic()
                 if now >= look_at:
-                    self._look_again(size[1])
+                    self._ask(self.look)
                     look_at, is_new = time.monotonic() + self._pause, True
                 is_new, size = is_new or terminal.size != size, terminal.size
                 if is_new and now >= draw_at:
                     live.update(self.picture(*size), refresh=True)
                     draw_at, is_new = time.monotonic() + _DRAW, False
+                if not is_new:
+                    is_new = bool(self._ask(lambda: self.ask_why(self._visible(terminal.size[1]))))
                 if STDIN in terminal.wait(seconds=max(0.01, min(look_at, max(draw_at, now + _DRAW)) - now)):
                     keys = terminal.read()
                     for key in _KEY.findall(keys) or [LEAVE]:
                         if key in (CTRL_C, LEAVE) or (self._typed is None and key == b"q"):
                             return None
-                        if self._typed is None and key == b"\r" and self._selected:
-                            return self._selected
+                        if self._typed is None and key == b"\r" and self.selected:
+                            return self.selected
                         self._press(key)
                     is_new = True
 
-    def _look_again(self, lines: int) -> None:
+    def _ask(self, ask: Callable[[], T]) -> T | None:
         try:
-            self.look()
-            self.ask_why(self._visible(lines))
-            self._fault = ""
+            answer = ask()
         except DaemonUnavailable as error:  # another one may start
             self._all, self.rows, self._fault = [], [], str(error)
         except ShellSessionError as error:
             self._fault = str(error)
+        else:
+            self._fault = ""
+            return answer
+        return None
 
     # -- keys
 
@@ -208,8 +223,8 @@ class Top:
             self._arrange()
         elif key == b"/":
             self._typed = self._filter
-        elif key == b"i" and self._selected:
-            self._interrupt(self._selected)
+        elif key == b"i" and self.selected:
+            self._interrupt(self.selected)
 
     def _type(self, text: str, key: bytes) -> None:
         if key in (b"\r", b"\x1b"):
@@ -223,12 +238,12 @@ class Top:
     def _move(self, by: int) -> None:
         if self.rows:
             at = min(max(0, self._at + by), len(self.rows) - 1)
-            self._selected = self.rows[at]["agent"]
+            self.selected = self.rows[at]["agent"]
 
     @property
     def _at(self) -> int:
         """The position of the selected agent among the rows."""
-        return next((at for at, row in enumerate(self.rows) if row["agent"] == self._selected), 0)
+        return next((at for at, row in enumerate(self.rows) if row["agent"] == self.selected), 0)
 
     def _interrupt(self, agent: str) -> None:
         try:
@@ -251,7 +266,7 @@ class Top:
         shown = self._visible(lines)
         blank = [Text("")] * (self._room(lines) - len(shown))
         why = self.why(self.rows[self._at]) if self.rows else ""
-        said = line(f"{self._selected}: {why}" if why else "")
+        said = line(f"{self.selected}: {why}" if why else "")
         return Group(
             line(self._title(), "bold"), self._table(shown, columns), *blank, said, line(self._footer(), "dim")
         )
@@ -262,7 +277,7 @@ class Top:
     def _visible(self, lines: int) -> Sequence[Row]:
         """The rows that fit, with the selected one among them."""
         room, at = self._room(lines), self._at
-        self._selected = self.rows[at]["agent"] if self.rows else ""
+        self.selected = self.rows[at]["agent"] if self.rows else ""
         self._first = max(0, min(self._first, at, len(self.rows) - room), at - room + 1)
         return self.rows[self._first : self._first + room]
 
@@ -289,7 +304,7 @@ class Top:
             "STATE": {"width": 8},
             "RUNS": {"width": 5, "justify": "right"},
             "COMMAND": {"ratio": 2},
-            **({"WHY": {"ratio": 2}} if columns >= _WIDE else {}),
+            **({"WHY": {"ratio": 3}} if columns >= _WIDE else {}),
             "LAST LINE": {"ratio": 3},
         }
         for title, how in widths.items():
@@ -297,6 +312,7 @@ class Top:
         for row in rows:
             last = (self.why(row), row["line"])[columns < _WIDE :]
             cells = [Text(escaped(cell[:columns])) for cell in (*_cells(row), *last)]
-            cells[1].stylize(_STYLES.get(cells[1].plain, ""))
-            found.add_row(*cells, style="reverse" if row["agent"] == self._selected else "")
+            if not (is_selected := row["agent"] == self.selected):
+                cells[1].stylize(_STYLES.get(cells[1].plain, ""))
+            found.add_row(*cells, style="reverse" if is_selected else "")
         return found
