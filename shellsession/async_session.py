@@ -163,15 +163,22 @@ def _discard(piece: Awaitable[object]) -> None:
         piece.close()
 
 
-async def permitted(policy: Policy, request: Request, cwd: str) -> Request:
-    """Return the request as it may run, after ``confirm`` has said yes. Raises PolicyRefused."""
+async def permitted(policy: Policy, request: Request, cwd: str, granted: str | None = None) -> Request:
+    """Return the request as it may run, after ``confirm`` has said yes. Raises PolicyRefused.
+
+    ``granted``: the directory for which a person has said yes already, in the daemon.
+    """
     verdict = policy.judge(request, lambda: cwd, time.thread_time)
-    if verdict.question and policy.confirm is not None:
+    if verdict.question:
         import asyncio
 
         from .policy.rules import UNCONFIRMED, place_of, refused, yes
 
         place = place_of(request, cwd)
+        if not callable(policy.confirm):
+            if place != granted:
+                raise refused(UNCONFIRMED)
+            return verdict.request
         try:
             async with asyncio.timeout(policy.confirm_timeout):
                 # In a thread: a person may take long to answer. A coroutine function only makes its coroutine there.
@@ -216,7 +223,9 @@ class AsyncSession(Base, LoopSession[Request]):
             except RestartPending:
                 place.ahead = True
 
-    async def _start_permitted(self, request: Request, verb: Callable[[Request], Steps[T]]) -> T:
+    async def _start_permitted(
+        self, request: Request, verb: Callable[[Request], Steps[T]], granted: str | None = None
+    ) -> T:
         """Start a request as the session's policy permits it in the directory in which it runs. Raises PolicyRefused.
 
         The policy may ask a person, and keeps no other caller waiting meanwhile. One of them may change the directory.
@@ -225,7 +234,7 @@ class AsyncSession(Base, LoopSession[Request]):
             return await self._start(lambda: verb(request), TaskPlace(request.waits))
         while True:
             cwd = self.cwd
-            judged = await permitted(policy, request, cwd)
+            judged = await permitted(policy, request, cwd, granted)
             try:
                 return await self._start(partial(self.engine.judged, cwd, verb, judged), TaskPlace(judged.waits))
             except Moved:
@@ -323,10 +332,10 @@ class AsyncSession(Base, LoopSession[Request]):
         await self._start(lambda: self._mine().open(), TaskPlace())
         return self
 
-    async def _run(self, request: Request) -> Result:
+    async def _run(self, request: Request, granted: str | None = None) -> Result:
         engine = self._mine()
         if request.on_output is None:
-            engine.forget_output(result := await self._start_permitted(request, engine.run))
+            engine.forget_output(result := await self._start_permitted(request, engine.run, granted))
             return result
         taker, handed_back = Outlet(request.on_output, engine), None
 

@@ -28,7 +28,7 @@ from .engine.verbs.state import check_snapshot, seek
 from .errors import FORKED, InvalidRequest, SessionClosed
 from .models import TTY, Limits, OnTimeout, Request, State, Terminal, check_flag, command_bytes
 from .observe import Observer, log_end
-from .options import Options, absolute, check_size, scope_of
+from .options import Options, absolute, check_size, refuse_queue, scope_of
 from .paging import Query, Read
 from .redact import Redact
 from .sandbox import Sandbox
@@ -112,7 +112,9 @@ class Base(AnySession[Request]):
 
         Raises InvalidRequest.
         """
-        self._begin(Options.of(locals()))
+        options = Options.of(locals())
+        refuse_queue(options.policy)
+        self._begin(options)
 
     @classmethod
     def of(cls, options: Options) -> Self:

@@ -181,6 +181,14 @@ def check_policy(policy: object) -> None:
             raise InvalidRequest(f"policy must be a Policy, not {_shown(policy)}")
 
 
+def refuse_queue(policy: Policy | None) -> None:
+    """Raise InvalidRequest if the questions of this policy wait in a daemon: here is none."""
+    if policy is not None:
+        from .policy import rules
+
+        rules.refuse_queue(policy)
+
+
 def place_of(cwd: object, name: str = "cwd") -> str | None:
     """Return ``cwd`` as text, without a check that the directory exists. Raises InvalidRequest."""
     if cwd is None:

@@ -3,9 +3,10 @@
 A record says where an agent's bash was, and what ran in it, so that a session after the end of the daemon starts there
 and can say what is lost. A snapshot is the state of that bash, as bytes. ``close``, ``kill`` and ``restart`` delete
 both; the end of the daemon, an idle hour and a reboot do not. A receipt is what is known of a command that has an
-idempotency key. A checkpoint has the bytes of a client, and a snapshot. ``restart`` keeps these two. A change is with
-the kernel when ``put`` returns, so the end of the process loses none. The disk has it later, when another thread copies
-the log into the database; or after ``sync``.
+idempotency key. A checkpoint has the bytes of a client, and a snapshot. ``restart`` keeps these two. A question waits
+for a person, and an approval is a rule that a person has made of an answer; ``close`` keeps these, too. A change is
+with the kernel when ``put`` returns, so the end of the process loses none. The disk has it later, when another thread
+copies the log into the database; or after ``sync``.
 
 Each daemon has its own database, named after its machine and its socket, and keeps it locked. The database is opened
 only below a directory that nobody else can change. Where it cannot be had or written, records last as long as the
@@ -42,6 +43,8 @@ _TABLES: Final = (
     " began REAL NOT NULL, pid INTEGER NOT NULL, ended INTEGER NOT NULL, result TEXT NOT NULL, stdout BLOB NOT NULL,"
     " stderr BLOB NOT NULL, PRIMARY KEY (agent, key))",
     "CREATE TABLE IF NOT EXISTS checkpoints (agent BLOB PRIMARY KEY, at REAL NOT NULL, data BLOB NOT NULL, state BLOB)",
+    "CREATE TABLE IF NOT EXISTS approvals (id TEXT PRIMARY KEY, agent BLOB NOT NULL, is_rule INTEGER NOT NULL,"
+    " data TEXT NOT NULL)",
 )
 # The version that has ``is_current``, and how an older database gets it.
 _HAS_CURRENT: Final = 3
@@ -63,6 +66,10 @@ _PUT_CHECKPOINT: Final = (
 _CHECKPOINT: Final = "SELECT data, state FROM checkpoints WHERE agent = ?"
 _CHECKPOINTS: Final = "SELECT agent FROM checkpoints"
 _DELETE_CHECKPOINT: Final = "DELETE FROM checkpoints WHERE agent = ?"
+_PUT_APPROVAL: Final = "INSERT OR REPLACE INTO approvals VALUES (?, ?, ?, ?)"
+_APPROVALS: Final = "SELECT data FROM approvals WHERE is_rule = ? ORDER BY rowid"
+_DELETE_APPROVAL: Final = "DELETE FROM approvals WHERE id = ?"
+_DELETE_APPROVALS: Final = "DELETE FROM approvals WHERE agent = ?"
 # Only this many are kept, the latest.
 _DROP_CHECKPOINTS: Final = (
     "DELETE FROM checkpoints WHERE agent IN (SELECT agent FROM checkpoints ORDER BY at DESC LIMIT -1 OFFSET 500)"
@@ -245,7 +252,25 @@ class Store:
             return tuple(_text(agent) for (agent,) in self._rows(_CHECKPOINTS))
         return ()
 
-    def _rows(self, query: str, values: tuple[bytes, ...] = ()) -> list[Any]:
+    def put_approval(self, id: str, agent: str, is_rule: bool, data: str) -> None:
+        """Keep a question of the agent, or a rule, as text."""
+        self._write(_PUT_APPROVAL, (id, _bytes(agent), is_rule, data), len(data))
+
+    def approvals(self, is_rule: bool) -> list[str]:
+        """The rules, or the questions, as they were put."""
+        with suppress(OSError):
+            return [data for (data,) in self._rows(_APPROVALS, (is_rule,))]
+        return []
+
+    def drop_approval(self, id: str) -> None:
+        """Delete a question or a rule."""
+        self._write(_DELETE_APPROVAL, (id,))
+
+    def forget_approvals(self, agent: str) -> None:
+        """Delete the questions and the rules of an agent."""
+        self._write(_DELETE_APPROVALS, (_bytes(agent),))
+
+    def _rows(self, query: str, values: tuple[object, ...] = ()) -> list[Any]:
         import sqlite3
 
         try:
@@ -485,6 +510,7 @@ def forget_recorded(place: str, agent: str | None) -> int:
         for one in found:
             store.forget_receipts(one)
             store.forget_checkpoint(one)
+            store.forget_approvals(one)
             store.forget(one)
         return len(found)
     finally:

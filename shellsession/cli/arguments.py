@@ -145,6 +145,7 @@ VERBS: Final = {
     "fork": "copy an agent's shell to another agent",
     "kill": "close sessions, and end everything that runs in them",
     "attach": "use an agent's session yourself, at a prompt",
+    "approvals": "show the commands that wait for your yes, and answer",
     "forget": "delete what is recorded about agents without a session",
     "workflow": "run many steps in one shell, from a file",
     "log": "show who ran what, and how it ended",
@@ -159,7 +160,7 @@ VERBS: Final = {
     "completion": "print a script for completion in bash, zsh or fish",
 }
 
-_MODULES: Final = {"run", "top", "jobs", "attach", "log", "doctor", "serve", "mcp", "agent", "workflow"}
+_MODULES: Final = {"run", "approvals", "top", "jobs", "attach", "log", "doctor", "serve", "mcp", "agent", "workflow"}
 
 _EXAMPLES: Final = "examples:"
 

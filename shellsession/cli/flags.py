@@ -106,6 +106,12 @@ def add_rules(parser: argparse.ArgumentParser, description: str) -> None:
         help="the only files that redirections may write, such as '/tmp/**' (repeat; default with --allow: none)",
     )
     group.add_argument("--strict", action="store_true", help="refuse what cannot be judged: $CMD, curl x | bash")
+    group.add_argument(
+        "--approvals",
+        action="store_true",
+        help="a command that the rules do not allow waits for a person (see `shellsession approvals`); without --allow"
+        " and --redirect each command does",
+    )
     group.add_argument("--redact", action="store_true", help="mask keys, tokens and passwords of known forms")
 
 
@@ -148,6 +154,8 @@ def output_limits(max_chars: int | None) -> SessionOptions:
 
 def asking_policy(args: argparse.Namespace, confirm: Any) -> Policy:
     """The policy of a client that asks with ``confirm``: about all commands, or what the flags do not allow."""
+    if args.approvals:
+        raise InvalidRequest("--confirm asks here, and --approvals has the question wait: choose one")
     return _policy({**_rules(args), "confirm": confirm, "confirm_timeout": None})
 
 
@@ -155,6 +163,7 @@ def _rules(args: argparse.Namespace) -> dict[str, Any]:
     """The rules that were given."""
     redirect = args.redirect and [os.path.abspath(os.path.expanduser(one)) for one in args.redirect]
     rules = {"deny_commands": args.deny, "allow": args.allow, "write": redirect, "strict": args.strict or None}
+    rules["confirm"] = "queue" if args.approvals else None
     return {name: rule for name, rule in rules.items() if rule is not None}
 
 

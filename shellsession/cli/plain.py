@@ -96,7 +96,7 @@ def _run(call: ParsedRun, backend: Backend, transport: UnixTransport) -> int:
                 for message in messages:
                     if message.header.get("event") == "output":
                         relay(message.header["stream"], message.parts[0])
-                    elif message.header.get("event") == "waits":
+                    elif message.header.get("event") in ("waits", "asks"):
                         from .results import report_waiting
 
                         report_waiting(agent, message)

@@ -120,6 +120,9 @@ def explain_ending(result: Result, agent: str, interrupted: bool = False) -> Non
 
 def report_waiting(agent: str, message: Message, done: str = "run") -> None:
     """Say on stderr what a queued request waits for. ``done``: what the request would have done ("run", "typed")."""
+    if (asked := message.header.get("question")) is not None:
+        talk(f"waiting for a person: `shellsession approvals accept {asked['id']}` lets it run; Ctrl-C gives up")
+        return
     line, cut, _ = message.parts[0].decode("utf-8", "replace").strip().partition("\n")
     shown = line[:_COMMAND_LENGTH] + ("…" if cut or len(line) > _COMMAND_LENGTH else "")
     seconds = message.header["seconds"]

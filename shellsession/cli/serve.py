@@ -34,7 +34,7 @@ Of each session that this daemon opens, unless its client names others (by flags
 added to those of the client."""
 _RULES: Final = """\
 The daemon enforces them for every client, unless the one that opens the session names other rules. They need the extra
-"policy". To ask a person, use --confirm of `run` and `mcp`: the daemon has nobody to ask."""
+"policy". To ask a person at a terminal, use --confirm of `run` and `mcp`."""
 _DESCRIPTION: Final = """\
 Run the daemon that holds the sessions, until SIGTERM, Ctrl-C or `shellsession stop`. `shellsession run` starts one
 itself if none is running. It listens only on a socket that is private to you. Its own log consists of JSON lines, on

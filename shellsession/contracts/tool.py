@@ -41,7 +41,7 @@ from ..engine.kernel import proc
 from ..errors import InvalidRequest, SessionClosed, ShellSessionError, ShellUnavailable
 from ..models import Request, Result
 from ..options import Rules
-from ..policy.rules import UNCONFIRMED, Policy, refused, yes
+from ..policy.rules import UNCONFIRMED, Policy, refuse_queue, refused, yes
 from ..policy.secrets import secret_values
 from ..sandbox import USABLE, Sandbox
 from ..text import LOST
@@ -369,6 +369,7 @@ class _Bound(Generic[P]):
             raise InvalidRequest("agent= names one of Agents' sessions; this is a session already")
         if policy is not None and not isinstance(policy, Policy):
             raise InvalidRequest(f"policy must be a Policy, not {policy!r}")
+        refuse_queue(policy)
         _refuse_policy(contract, _policy_of(where))
         self._elsewhere = _is_elsewhere(where)
         if self._elsewhere and contract.needs_host:
@@ -518,7 +519,7 @@ class _Bound(Generic[P]):
         if self._policy is None:
             return request, None
         verdict = self._policy.judge(request, self._pwd, time.thread_time)
-        if not verdict.question or self._policy.confirm is None:
+        if not verdict.question or not callable(self._policy.confirm):
             return verdict.request, None
         agent = self._agent()
         name = agent if isinstance(agent, str) else "" if agent is None else f"<{type(agent).__name__}>"

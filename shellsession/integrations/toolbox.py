@@ -62,7 +62,7 @@ from ..models import (
     streams_of,
     to_bytes,
 )
-from ..options import check_policy
+from ..options import check_policy, refuse_queue
 from ..paging import NOTHING_NEW, Query, check_chars, everything, is_job, newest, page, query_for, whole
 from ..signatures import AnyJob, explained, kept_streams
 from ..text import LISTED, MAX_CHARS, clean, edited, ending, left_running, report, shared, waits
@@ -421,6 +421,7 @@ class Toolbox:
         self._handed_back: Call | str | None = None  # the command handed back here: time limits end no other
         self._limit = TimeLimit()  # of that command
         check_policy(policy)
+        refuse_queue(policy)
         check_flag("receipts", receipts)
         self._receipts = receipts
         self._on_output, self._policy = on_output, policy

@@ -9,22 +9,30 @@ import fnmatch
 import inspect
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from ..errors import InvalidRequest, PolicyRefused
 from ..models import Request, check_flag, check_seconds, command_bytes, to_bytes
 from ..patterns import Pattern, as_data, compiled, from_data
 from ..redact import Redact
 from ..search import TOO_SLOW, SearchTooSlow, limited, search
+from .approval import Words
 from .commands import Analysis, analyze, lookup_variable, one_line
 from .grammar import UNKNOWN
 from .programs import base_name, subcommands
+from .proposals import covered, plain
 from .secrets import Secrets, secret_values
 
 UNCONFIRMED: Final = "it was not confirmed"
+# The value of ``confirm`` with which a question waits in the daemon.
+QUEUE: Final = "queue"
+_NOBODY: Final = (
+    'confirm="queue" has a question wait in the daemon, and this session has none: use connect(), via=, or the command'
+    " line, or pass a function"
+)
 # Characters that no program's name contains, and words that separate two commands.
 _SYNTAX: Final = re.compile(r"""[|&;<>()$`"'\\]""")
 _OPERATORS: Final = frozenset(("|", "|&", "||", "&&"))
@@ -46,10 +54,14 @@ _LISTS: Final = ("deny", "deny_commands", "allow", "write", "hide_prefixes", "hi
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The request as it may run. If ``question`` is not empty, ``confirm`` must return True for it first."""
+    """The request as it may run. If ``question`` is not empty, ``confirm`` must return True for it first.
+
+    ``remembered``: the rules by which no question is asked.
+    """
 
     request: Request
     question: str = ""
+    remembered: Sequence[Words] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +102,8 @@ class Policy:
 
     **Questions.** ``confirm`` is a function of (command, agent, cwd), or for async tools a coroutine function. It is
     called for every command; with ``allow`` or ``write``, only for those that they do not cover. The command is refused
-    unless ``confirm`` returns True within ``confirm_timeout`` seconds (None: no limit).
+    unless ``confirm`` returns True within ``confirm_timeout`` seconds (None: no limit). With ``confirm="queue"`` the
+    question waits in the daemon until a person answers it (``shellsession approvals``).
 
     **Limits.** ``max_command``: the most bytes a command may have. ``min_timeout``, ``max_timeout``: bounds for every
     time limit, in seconds.
@@ -110,7 +123,7 @@ class Policy:
     deny_commands: Sequence[str] | Mapping[str, str] = ()
     allow: Sequence[str] | None = None
     write: Sequence[str] | None = None
-    confirm: Callable[[str, str, str], Any] | None = None
+    confirm: Callable[[str, str, str], Any] | Literal["queue"] | None = None
     confirm_timeout: float | None = 60.0
     strict: bool = False
     max_command: int | None = None
@@ -146,8 +159,10 @@ class Policy:
             to_bytes("secrets", secret)
         for name in ("strict", "mask_secrets"):
             check_flag(name, getattr(self, name))
-        if self.confirm is not None and not callable(self.confirm):
-            raise InvalidRequest(f"confirm must be a function of (command, agent, cwd), not {self.confirm!r}")
+        if self.confirm not in (None, QUEUE) and not callable(self.confirm):
+            raise InvalidRequest(
+                f'confirm must be a function of (command, agent, cwd), or "queue", not {self.confirm!r}'
+            )
         for name in ("confirm_timeout", "min_timeout", "max_timeout"):
             check_seconds(name, getattr(self, name))
         if self.min_timeout is not None and self.max_timeout is not None and self.min_timeout > self.max_timeout:
@@ -184,8 +199,8 @@ class Policy:
         return () if self.write is None and self.allow is not None else self.write
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the rules that are set, as values for JSON. Raises InvalidRequest for a policy with ``confirm``."""
-        if self.confirm is not None:
+        """Return the rules that are set, as values for JSON. Raises InvalidRequest if ``confirm`` is a function."""
+        if callable(self.confirm):
             raise InvalidRequest("a policy with confirm= cannot be written as data, as a function cannot: leave it out")
         given = {one.name: (getattr(self, one.name), one.default) for one in fields(self)}
         return {
@@ -197,7 +212,7 @@ class Policy:
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Policy:
         """Return the policy from which ``to_dict`` made this. Raises InvalidRequest."""
-        known = {one.name for one in fields(cls)} - {"confirm"}
+        known = {one.name for one in fields(cls)}
         if unknown := sorted(map(str, given.keys() - known)):
             raise InvalidRequest(f"a policy as data has no {', '.join(unknown)}: it has {', '.join(sorted(known))}")
         rules: dict[str, Any] = {**given}
@@ -216,17 +231,25 @@ class Policy:
         """
         if not isinstance(request, Request):
             request = Request(command_bytes(request))
+        refuse_queue(self)
         verdict = self.judge(request, lambda: cwd)
         arguments = verdict.question, agent, place_of(request, cwd)
-        if verdict.question and (self.confirm is None or not yes(ask(self.confirm, arguments))):
+        if verdict.question and not (callable(self.confirm) and yes(ask(self.confirm, arguments))):
             raise refused(UNCONFIRMED)
         return verdict.request
 
-    def judge(self, request: Request, cwd: Callable[[], str] = str, clock: Callable[[], float] = float) -> Verdict:
+    def judge(
+        self,
+        request: Request,
+        cwd: Callable[[], str] = str,
+        clock: Callable[[], float] = float,
+        remembered: Collection[Words] = (),
+    ) -> Verdict:
         """Apply the rules, without calling ``confirm``. Raises PolicyRefused.
 
         ``cwd`` returns the working directory, or "" if it is not known. It is called for relative targets alone.
-        ``clock`` returns seconds and bounds the parsing; by default it is not bounded.
+        ``clock`` returns seconds and bounds the parsing; by default it is not bounded. ``remembered``: the words of
+        commands that a person has accepted for good.
         """
         if self.max_command is not None and len(request.command) > self.max_command:
             raise refused(f"it is {len(request.command)} bytes long, over {self.max_command}: put it into a file")
@@ -246,7 +269,18 @@ class Policy:
         if objection and self.confirm is None:
             raise refused(objection)
         asks = self.confirm is not None and (self.allow is self.write is None or bool(objection))
+        if asks and (found := self._covered(text, request, remembered)):
+            return Verdict(request, "", found)
         return Verdict(request, text if asks else "")
+
+    def _covered(self, text: str, request: Request, remembered: Collection[Words]) -> tuple[Words, ...]:
+        """The remembered rules that cover the request, where ``allow`` does not; () if they do not."""
+        if not remembered or request.env or isinstance(request.stdin, bytes):
+            return ()
+        allowed = [
+            words for words in plain(text) or () if any(_allows(rule.split(), words) for rule in self.allow or ())
+        ]
+        return tuple(words for words in covered(text, {*remembered, *allowed}) if words in remembered)
 
     def _deny(self, text: str, analysis: Analysis) -> None:
         lines = [text, *map(one_line, analysis.commands)]
@@ -384,6 +418,12 @@ def yes(answer: object) -> bool:
 def refused(reason: str) -> PolicyRefused:
     """A PolicyRefused with this reason."""
     return PolicyRefused(f"refused by policy: {reason}")
+
+
+def refuse_queue(policy: Policy | None) -> None:
+    """Raise InvalidRequest for a policy whose questions wait in the daemon, where there is none."""
+    if policy is not None and policy.confirm == QUEUE:
+        raise InvalidRequest(_NOBODY)
 
 
 def _check_texts(name: str, values: object, kinds: tuple[type, ...]) -> None:

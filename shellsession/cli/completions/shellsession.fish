@@ -45,8 +45,8 @@ function _shtab_shellsession_using
   test "$_shtab_shellsession_cmdpath" = "$argv"
 end
 
-set -g _shtab_shellsession_commands run ls top send wait why interrupt jobs output restart snapshot restore fork kill attach forget workflow log history status doctor serve bridge stop mcp agent completion
-set -g _shtab_shellsession_opts_with_value --agent --allow --audit --branch --bytes --cpu --cwd --deny --env --exclude --filter --from --grep --hide --idempotency-key --idle-timeout --idle-ttl --input --junit --keys --lease --lines --log-file --log-level --markdown --max-chars --max-sessions --memory --model --on-timeout --only --others --pass-env --patience --redirect --rerun --session --since --skip --socket --sort --startup --stream --tail --timeout --until --via --write -C -n -s
+set -g _shtab_shellsession_commands run ls top send wait why interrupt jobs output restart snapshot restore fork kill attach approvals forget workflow log history status doctor serve bridge stop mcp agent completion
+set -g _shtab_shellsession_opts_with_value --agent --allow --audit --branch --bytes --cpu --cwd --deny --env --exclude --filter --from --grep --hide --idempotency-key --idle-timeout --idle-ttl --input --junit --keys --lease --lines --log-file --log-level --markdown --max-chars --max-sessions --memory --model --on-timeout --only --others --pass-env --patience --reason --redirect --remove --rerun --session --since --skip --socket --sort --startup --stream --tail --timeout --until --via --write -C -n -s
 
 complete -c shellsession -e
 complete -c shellsession -f
@@ -90,6 +90,7 @@ complete -c shellsession -n '_shtab_shellsession_using run' -l deny -x -d 'a com
 complete -c shellsession -n '_shtab_shellsession_using run' -l allow -x -d 'only such commands may run'
 complete -c shellsession -n '_shtab_shellsession_using run' -l redirect -x -d 'the only files that redirections may write, such as '"'"'/tmp/**'"'"''
 complete -c shellsession -n '_shtab_shellsession_using run' -l strict -d 'refuse what cannot be judged'
+complete -c shellsession -n '_shtab_shellsession_using run' -l approvals -d 'a command that the rules do not allow waits for a person'
 complete -c shellsession -n '_shtab_shellsession_using run' -l redact -d 'mask keys, tokens and passwords of known forms'
 complete -c shellsession -n '_shtab_shellsession_using run' -l confirm -d 'ask at this terminal before it runs'
 complete -c shellsession -n '_shtab_shellsession_using run' -l max-chars -x -d 'a result keeps N bytes of each stream, half from its start and half from its end'
@@ -195,6 +196,17 @@ complete -c shellsession -n '_shtab_shellsession_using attach' -l read-only -d '
 complete -c shellsession -n '_shtab_shellsession_using attach' -l others -xka "wait refuse" -d 'the agent'"'"'s own calls wait up to their patience'
 complete -c shellsession -n '_shtab_shellsession_using attach' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
 complete -c shellsession -n '_shtab_shellsession_using attach; and test $_shtab_shellsession_npos -eq 0' -ka "(shellsession ls --names 2>/dev/null)" -d 'whose session'
+complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a approvals -d 'show the commands that wait for your yes, and answer'
+complete -c shellsession -n '_shtab_shellsession_using approvals' -s h -l help -d 'show this help message and exit'
+complete -c shellsession -n '_shtab_shellsession_using approvals' -s s -l agent -xka "(shellsession ls --names 2>/dev/null)" -d 'only the questions of this agent'
+complete -c shellsession -n '_shtab_shellsession_using approvals' -l follow -d 'go on, and show each new question and each answer'
+complete -c shellsession -n '_shtab_shellsession_using approvals' -l session -d 'with accept'
+complete -c shellsession -n '_shtab_shellsession_using approvals' -l rule -d 'with accept'
+complete -c shellsession -n '_shtab_shellsession_using approvals' -l reason -x -d 'with decline'
+complete -c shellsession -n '_shtab_shellsession_using approvals' -l remove -x -d 'with rules'
+complete -c shellsession -n '_shtab_shellsession_using approvals' -l json -d 'print JSON'
+complete -c shellsession -n '_shtab_shellsession_using approvals' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
+complete -c shellsession -n '_shtab_shellsession_using approvals' -l via -x -d 'a program that leads to the daemon elsewhere, such as '"'"'ssh box'"'"''
 complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a forget -d 'delete what is recorded about agents without a session'
 complete -c shellsession -n '_shtab_shellsession_using forget' -s h -l help -d 'show this help message and exit'
 complete -c shellsession -n '_shtab_shellsession_using forget' -l all -d 'the records of all agents without a session'
@@ -267,6 +279,7 @@ complete -c shellsession -n '_shtab_shellsession_using serve' -l deny -x -d 'a c
 complete -c shellsession -n '_shtab_shellsession_using serve' -l allow -x -d 'only such commands may run'
 complete -c shellsession -n '_shtab_shellsession_using serve' -l redirect -x -d 'the only files that redirections may write, such as '"'"'/tmp/**'"'"''
 complete -c shellsession -n '_shtab_shellsession_using serve' -l strict -d 'refuse what cannot be judged'
+complete -c shellsession -n '_shtab_shellsession_using serve' -l approvals -d 'a command that the rules do not allow waits for a person'
 complete -c shellsession -n '_shtab_shellsession_using serve' -l redact -d 'mask keys, tokens and passwords of known forms'
 complete -c shellsession -n '_shtab_shellsession_using serve' -l max-chars -x -d 'a result keeps N bytes of each stream, half from its start and half from its end'
 complete -c shellsession -n '_shtab_shellsession_using serve' -l timeout -x -d 'how many seconds a command may run if its caller names no limit'
@@ -302,6 +315,7 @@ complete -c shellsession -n '_shtab_shellsession_using mcp' -l deny -x -d 'a com
 complete -c shellsession -n '_shtab_shellsession_using mcp' -l allow -x -d 'only such commands may run'
 complete -c shellsession -n '_shtab_shellsession_using mcp' -l redirect -x -d 'the only files that redirections may write, such as '"'"'/tmp/**'"'"''
 complete -c shellsession -n '_shtab_shellsession_using mcp' -l strict -d 'refuse what cannot be judged'
+complete -c shellsession -n '_shtab_shellsession_using mcp' -l approvals -d 'a command that the rules do not allow waits for a person'
 complete -c shellsession -n '_shtab_shellsession_using mcp' -l redact -d 'mask keys, tokens and passwords of known forms'
 complete -c shellsession -n '_shtab_shellsession_using mcp' -l confirm -d 'have the client ask its user before a command runs'
 complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a agent -d 'give a task to a small agent, with bash if you allow it'

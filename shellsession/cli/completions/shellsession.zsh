@@ -5,6 +5,7 @@
 _shtab_shellsession_commands() {
   local _commands=(
     agent:'give a task to a small agent, with bash if you allow it'
+    approvals:'show the commands that wait for your yes, and answer'
     attach:'use an agent'"'"'s session yourself, at a prompt'
     bridge:'connect a client elsewhere to the daemon here (see --via)'
     completion:'print a script for completion in bash, zsh or fish'
@@ -52,6 +53,23 @@ _shtab_shellsession_agent_options=(
 
 # guard to ensure default positional specs are added only once per session
 _shtab_shellsession_agent_defaults_added=0
+
+_shtab_shellsession_approvals_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  {-s,--agent}"[only the questions of this agent]:AGENT:_shellsession_agents"
+  "--follow[go on, and show each new question and each answer]"
+  "--session[with accept]"
+  "--rule[with accept]"
+  "--reason[with decline]:TEXT:"
+  "--remove[with rules]:ID:"
+  "--json[print JSON]"
+  "--socket[the daemon\'s socket]:PATH:_files"
+  "--via[a program that leads to the daemon elsewhere, such as \'ssh box\']:WORDS:"
+  ":the question:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_shellsession_approvals_defaults_added=0
 
 _shtab_shellsession_attach_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
@@ -210,6 +228,7 @@ _shtab_shellsession_mcp_options=(
   "*--allow[only such commands may run]:CMD:"
   "*--redirect[the only files that redirections may write, such as \'\/tmp\/\*\*\']:PATTERN:"
   "--strict[refuse what cannot be judged]"
+  "--approvals[a command that the rules do not allow waits for a person]"
   "--redact[mask keys, tokens and passwords of known forms]"
   "--confirm[have the client ask its user before a command runs]"
 )
@@ -295,6 +314,7 @@ _shtab_shellsession_run_options=(
   "*--allow[only such commands may run]:CMD:"
   "*--redirect[the only files that redirections may write, such as \'\/tmp\/\*\*\']:PATTERN:"
   "--strict[refuse what cannot be judged]"
+  "--approvals[a command that the rules do not allow waits for a person]"
   "--redact[mask keys, tokens and passwords of known forms]"
   "--confirm[ask at this terminal before it runs]"
   "--max-chars[a result keeps N bytes of each stream, half from its start and half from its end]:N:"
@@ -346,6 +366,7 @@ _shtab_shellsession_serve_options=(
   "*--allow[only such commands may run]:CMD:"
   "*--redirect[the only files that redirections may write, such as \'\/tmp\/\*\*\']:PATTERN:"
   "--strict[refuse what cannot be judged]"
+  "--approvals[a command that the rules do not allow waits for a person]"
   "--redact[mask keys, tokens and passwords of known forms]"
   "--max-chars[a result keeps N bytes of each stream, half from its start and half from its end]:N:"
   "--timeout[how many seconds a command may run if its caller names no limit]:S:"
@@ -464,6 +485,7 @@ _shtab_shellsession() {
       curcontext="${curcontext%:*:*}:_shtab_shellsession-$line[1]:"
       case $line[1] in
         agent) _arguments -C -s -S $_shtab_shellsession_agent_options ;;
+        approvals) _arguments -C -s -S $_shtab_shellsession_approvals_options ;;
         attach) _arguments -C -s -S $_shtab_shellsession_attach_options ;;
         bridge) _arguments -C -s -S $_shtab_shellsession_bridge_options ;;
         completion) _arguments -C -s -S $_shtab_shellsession_completion_options ;;

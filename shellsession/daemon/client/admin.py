@@ -96,6 +96,47 @@ def forget(agent: str | None, socket: Place = None) -> int:
         raise DaemonUnavailable(str(error)) from error
 
 
+def approvals(socket: Place = None, agent: str | None = None) -> list[dict[str, Any]]:
+    """The questions that wait for a person, the oldest first; of one agent, or of all. Raises DaemonUnavailable.
+
+    Each has ``id``, ``agent``, ``command`` (whole, with ``***`` for secrets), ``cwd``, ``asked`` and ``until`` (seconds
+    since the epoch; None: no limit), ``rules`` (what ``accept_rule`` would remember, as lists of words) and
+    ``proposal`` (the same in one line), and ``state`` ("open").
+    """
+    return from_part(_ask(socket, "approvals", of=agent).parts)
+
+
+def follow_approvals(socket: Place = None, agent: str | None = None) -> Iterator[dict[str, Any]]:
+    """Yield the questions that wait, then each one again whenever it changes. Ends with the daemon.
+
+    ``state``: "open", "accepted", "declined", "cancelled" or "expired"; ``by``: the process that has answered. Raises
+    DaemonUnavailable.
+    """
+    with Visit("", socket) as visit:
+        reply = visit.ask(Message({"verb": "approvals", "of": agent}, ()))
+        while True:
+            yield from from_part(reply.parts)
+            since = field(reply.header, "value", int)
+            reply = visit.ask(Message({"verb": "approvals", "of": agent, "since": since}, ()))
+
+
+def answer(question: str, decision: str, reason: str = "", socket: Place = None) -> dict[str, Any]:
+    """Answer a question, and return it. Raises InvalidRequest if it has an answer already, and from inside a session.
+
+    ``decision``: "accept", "accept_session" (also this text in this directory, until the session is closed),
+    "accept_rule" (also the commands of its ``rules``, in any session of the agent), "decline" or "cancel". ``reason``:
+    what the agent is told.
+    """
+    reply = _ask(socket, "answer", question=question, decision=decision, reason=reason)
+    answered: dict[str, Any] = from_part(reply.parts)[0]
+    return answered
+
+
+def remembered(socket: Place = None, revoke: str | None = None) -> list[dict[str, Any]]:
+    """The answers that last. ``revoke``: forget the one with that id before. Raises InvalidRequest, as ``answer``."""
+    return from_part(_ask(socket, "remembered", revoke=revoke).parts)
+
+
 def renew(socket: Place = None, at: float | None = None) -> None:
     """Renew the daemon's lease. Raises InvalidRequest if it has none, and DaemonUnavailable if it is over.
 

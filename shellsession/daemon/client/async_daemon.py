@@ -29,4 +29,6 @@ class AsyncDaemon(AnyDaemon):
 
     why = awaited(Daemon.why)
     kill = awaited(Daemon.kill)
+    approvals = awaited(Daemon.approvals)
+    answer = awaited(Daemon.answer)
     list = awaited(Daemon.list)

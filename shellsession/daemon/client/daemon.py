@@ -69,6 +69,12 @@ class AnyDaemon:
     async def _kill(self, agent: str) -> None:
         await self._ask("close", agent=agent)
 
+    async def _approvals(self, agent: str | None = None) -> builtins.list[dict[str, Any]]:
+        return from_part((await self._read("approvals", of=agent)).parts)
+
+    async def _answer(self, question: str, decision: str, reason: str = "") -> None:
+        await self._ask("answer", question=question, decision=decision, reason=reason)
+
     async def _events(self, agent: str | None) -> AsyncGenerator[Event]:
         known: tuple[int, int] | None = None
         totals, incarnation = {"events": 0, "bytes": 0}, ""
@@ -151,6 +157,22 @@ class Daemon(AnyDaemon):
     def kill(self, agent: str) -> None:
         """Close the agent's session, and end everything that runs in it. Its record is deleted. Raises NoSuchAgent."""
         return self._backend.give(self._kill(agent))
+
+    def approvals(self, agent: str | None = None) -> builtins.list[dict[str, Any]]:
+        """The questions that wait for a person, the oldest first: of all agents, or of one.
+
+        Each has ``id``, ``agent``, ``command`` (whole, with ``***`` for secrets), ``cwd``, ``asked`` and ``until``
+        (seconds since the epoch; None: no limit), and ``rules``: what "accept_rule" remembers, as lists of words.
+        """
+        return self._backend.give(self._approvals(agent))
+
+    def answer(self, question: str, decision: str, reason: str = "") -> None:
+        """Answer a question, by its id. Raises InvalidRequest if it has an answer, and inside a session.
+
+        ``decision``: "accept"; "accept_session", which holds for the same text in the same directory until the session
+        is closed; "accept_rule"; "decline" or "cancel". ``reason``: what the agent is told.
+        """
+        return self._backend.give(self._answer(question, decision, reason))
 
     def list(self) -> builtins.list[AgentInfo]:
         """The state of every agent that has a session, as ``Agents.list``."""

@@ -132,10 +132,10 @@ def opening(options: SessionOptions, inherited: dict[str, Any] | None = None) ->
     if made.sandbox is not None:
         fields["sandbox"] = _sandbox_fields(made.sandbox)
     if made.policy is not None:
-        if made.policy.confirm is not None:
+        if callable(made.policy.confirm):
             raise InvalidRequest(
                 "policy: confirm= is a function of this process, which the daemon cannot call: leave it out there, and"
-                " call policy.check() before run()"
+                ' call policy.check() before run(), or have the daemon ask (confirm="queue")'
             )
         fields["policy"] = made.policy.to_dict()
     for name, place in (("branch", made.branch), ("branch_dir", made.branch_dir)):
@@ -437,7 +437,7 @@ class Remote(AnySession[PreparedRun]):
                             await backend.await_callback(self._call_back(on_output, message))
                         finally:
                             self._in_callback.discard(caller)
-                    case "waits" if self.on_wait is not None:
+                    case "waits" | "asks" if self.on_wait is not None:
                         self.on_wait(message)
         return message
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from _socket import AF_UNIX, SO_PEERCRED, SO_SNDTIMEO, SOCK_STREAM, SOL_SOCKET, socket
 from binascii import crc32
+from errno import ENOPROTOOPT
 
 from ...engine.kernel.proc import namespaces
 from ...errors import DaemonUnavailable, InvalidRequest, ShellUnavailable
@@ -25,6 +26,7 @@ _LONGEST: Final = 107
 # How many seconds to wait for a daemon. A daemon greets at once. One that is stopped (SIGSTOP) still accepts
 # connections, as many as the backlog holds, and sends nothing.
 PATIENCE: Final = 15.0
+_SO_PEERPIDFD: Final = 77  # <asm-generic/socket.h>
 
 
 def socket_path(wanted: str | os.PathLike[str] | None = None) -> str:
@@ -118,3 +120,16 @@ def peer(ours: socket) -> tuple[int, int]:
     """The pid and the user id of the peer, from the kernel: unix(7), SO_PEERCRED."""
     pid, user, _ = memoryview(ours.getsockopt(SOL_SOCKET, SO_PEERCRED, 12)).cast("i")  # three integers of 4 bytes
     return pid, user
+
+
+def peer_process(ours: socket) -> int | None:
+    """A descriptor of the process that has connected, as pidfd_open(2) gives one. Another process never has it.
+
+    None if this kernel has none (before 6.5). Raises OSError if the process has ended.
+    """
+    try:
+        return memoryview(ours.getsockopt(SOL_SOCKET, _SO_PEERPIDFD, 4)).cast("i")[0]
+    except OSError as error:
+        if error.errno == ENOPROTOOPT:
+            return None
+        raise

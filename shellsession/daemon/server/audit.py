@@ -17,7 +17,7 @@ import os
 import stat
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
@@ -39,12 +39,16 @@ KEPT: Final = 4096
 _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_NONBLOCK
 
 
+Approval = Mapping[str, Any] | None
+
+
 class Entry(NamedTuple):
     """The data of one line: a command that began, or that has ended.
 
     ``result``: how it ended, or why the session's policy refused it; None if it has just begun. ``id``: see ``Result``.
     ``client``: the process that asked for it, 0 if that is unknown. ``key``: its idempotency key, if it has one.
-    ``began``: the moment of the line of its beginning, if it has ended and has such a line.
+    ``began``: the moment of the line of its beginning, if it has ended and has such a line. ``approval``: the decision
+    of a person about it (see ``policy.approval``), None if nobody was asked.
     """
 
     agent: str
@@ -56,6 +60,7 @@ class Entry(NamedTuple):
     client: int = 0
     key: str = ""
     began: float = 0.0
+    approval: Approval = None
 
 
 class Audit:
@@ -164,7 +169,7 @@ class Audit:
 
 def _line(one: Entry) -> bytes:
     """The line of one command."""
-    agent, command, secrets, result, when, id, client, key, began = one
+    agent, command, secrets, result, when, id, client, key, began, approval = one
     text = secrets.mask(command.decode("utf-8", "surrogateescape"), KEPT + 1)
     entry: dict[str, Any] = {
         "time": _moment(when),
@@ -174,6 +179,8 @@ def _line(one: Entry) -> bytes:
     entry |= {name: value for name, value in (("id", id), ("client", client)) if value}
     if key:
         entry["key"] = secrets.mask(key)
+    if approval is not None:
+        entry["approval"] = dict(approval)
     if began:
         entry["began"] = _moment(began)
     if len(text) > KEPT or len(command) > 2 * KEPT:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, NamedTuple, Protocol, cast
@@ -18,7 +19,7 @@ from ...engine.kernel import proc
 from ...engine.verbs.delivery import Delivery
 from ...errors import LATE, InvalidRequest, ProtocolError, SessionBusy, ShellSessionError
 from ...models import Stream
-from ..protocol.endpoint import peer
+from ..protocol.endpoint import peer, peer_process
 from ..protocol.messages import from_error
 from ..protocol.wire import ID_MAX, Decoder, Message, encode
 
@@ -69,6 +70,7 @@ class Connection(asyncio.BufferedProtocol):
         self._messages: deque[Message] = deque()  # not yet given to the server
         self.number = 0
         self.pid = 0  # of the client
+        self._since = 0  # when it connected
         self._at_close: list[Callable[[], None]] = []
 
     # -- called by asyncio
@@ -77,6 +79,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=_BUFFER)
         self.pid, user = peer(self._transport.get_extra_info("socket"))
+        self._since = proc.time_now()
         # The daemon's commands are not confined: a process in a sandbox or container could use them to get out.
         confined = proc.is_below(self.pid)
         if confined or user != os.getuid():
@@ -89,6 +92,23 @@ class Connection(asyncio.BufferedProtocol):
         refusal = self._server.admit(self)
         if refusal is not None:
             self.fail(refusal)
+
+    def is_same_process(self) -> bool:
+        """Is the process ``pid`` the one that connected, and does it live?"""
+        transport = self._transport
+        if transport is None:
+            return False
+        try:
+            process = peer_process(transport.get_extra_info("socket"))
+            if process is None:
+                return 0 < proc.start_time(self.pid) <= self._since and proc.alive(self.pid)
+            try:
+                signal.pidfd_send_signal(process, 0)
+            finally:
+                os.close(process)
+        except OSError:
+            return False
+        return proc.alive(self.pid)
 
     def get_buffer(self, _: int) -> memoryview:
         return _INBOX
@@ -243,8 +263,8 @@ class Listener:
     nothing has begun for it: it can be dropped, with the error that says why.
     """
 
-    def __init__(self, request: str, connection: Connection) -> None:
-        self.request, self.connection = request, connection
+    def __init__(self, request: str, connection: Connection, agent: str | None = None) -> None:
+        self.request, self.connection, self.agent = request, connection, agent
         self.task: asyncio.Task[None]  # serves it
         self.task_begun = False  # the task has run for the first time
         self.waits_for = ""  # the message of its error if that takes too long; "" while it does not wait
@@ -300,9 +320,11 @@ class Listener:
             connection.send(event)
         self._changed.set()
 
-    def drop_if_queued_for(self, seconds: float) -> None:
-        """Drop the request if it waits after this many seconds."""
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._drop_late)
+    def drop_if_queued_for(self, seconds: float | None) -> None:
+        """Drop the request if it waits after this many seconds, counted from now. None: however long it waits."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if seconds is None else asyncio.get_running_loop().call_later(seconds, self._drop_late)
 
     def _drop_late(self) -> None:
         self.drop(SessionBusy(self.waits_for))

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from ...models import Result
 from ...policy.secrets import Secrets
-from .audit import KEPT, Audit, Entry
+from .audit import KEPT, Approval, Audit, Entry
 
 # Seconds. A line that is written alone costs 60 us, a fifth of the time of a short command over the daemon.
 LATEST: Final = 0.02
@@ -25,6 +25,7 @@ class Begun(NamedTuple):
     """A command that is to run.
 
     ``id``: returns its id; "" until it runs. ``note_running``: gets its masked text. ``key``: its idempotency key.
+    ``approval``: who has said yes to it.
     """
 
     command: bytes
@@ -34,6 +35,7 @@ class Begun(NamedTuple):
     id: Callable[[], str]
     note_running: Callable[[str], object]
     key: str = ""
+    approval: Approval = None
 
 
 class Journal:
@@ -62,15 +64,17 @@ class Journal:
         self._unwritten.add(agent)
         self._schedule()
 
-    def end(self, agent: str) -> tuple[int, str, float]:
+    def end(self, agent: str) -> tuple[int, str, float, Approval]:
         """Note that the agent's command does not run any more.
 
-        Returns its client, or 0, its key, and when it began, or 0.0 if there is no line of that.
+        Returns its client, or 0, its key, when it began, or 0.0 if there is no line of that, and who has said yes.
         """
         is_written = agent not in self._unwritten
         self._unwritten.discard(agent)
         begun = self._running.pop(agent, None)
-        return (0, "", 0.0) if begun is None else (begun.client, begun.key, begun.when if is_written else 0.0)
+        if begun is None:
+            return 0, "", 0.0, None
+        return begun.client, begun.key, begun.when if is_written else 0.0, begun.approval
 
     def note(
         self,
@@ -81,12 +85,13 @@ class Journal:
         client: int,
         key: str = "",
         began: float = 0.0,
+        approval: Approval = None,
     ) -> None:
         """Add the entry of a command that has ended, or was refused."""
         if self._audit is None:
             return
         id = "" if isinstance(result, str) else result.id
-        self._entries.append(Entry(agent, command, secrets, result, time.time(), id, client, key, began))
+        self._entries.append(Entry(agent, command, secrets, result, time.time(), id, client, key, began, approval))
         if len(self._entries) >= _ENTRIES_MAX:
             self.write()
         self._schedule()
@@ -113,7 +118,8 @@ class Journal:
                 self._schedule()
                 continue
             one.note_running(one.secrets.mask(one.command.decode("utf-8", "replace"), KEPT))
-            begun.append(Entry(agent, one.command, one.secrets, None, one.when, id, one.client, one.key))
+            entry = Entry(agent, one.command, one.secrets, None, one.when, id, one.client, one.key)
+            begun.append(entry._replace(approval=one.approval))
         self._record(begun)
 
     def _record(self, entries: list[Entry]) -> None:

@@ -15,6 +15,7 @@ from ... import models
 from ...errors import InvalidRequest, VersionMismatch
 from ...models import TTY, Limits, OnOverflow, OnTimeout
 from ...options import Rules, place_of
+from ...policy.approval import Decision
 from ...redact import redact_data, redact_from
 from ...sandbox import Sandbox
 from ...search import TOO_SLOW, SearchTooSlow, limited
@@ -480,6 +481,35 @@ class Forget(Envelope):
 
     verb: Literal["forget"]
     of: str | None = None
+
+
+class Approvals(Envelope):
+    """The questions that wait for a person, oldest first; of the agent ``of``, or of the request ``asks`` alone.
+
+    With ``since``, a number from an earlier reply: those that have changed after it, once there are any. The reply's
+    value is the number of the last change.
+    """
+
+    verb: Literal["approvals"]
+    of: str | None = None
+    asks: Annotated[str, Field(max_length=ID_MAX)] | None = None
+    since: Annotated[int, Field(ge=0)] | None = None
+
+
+class Answer(Envelope):
+    """The answer to a question."""
+
+    verb: Literal["answer"]
+    question: Annotated[str, Field(max_length=64)]
+    decision: Decision
+    reason: Annotated[str, Field(max_length=4096)] = ""
+
+
+class Remembered(Envelope):
+    """The answers that last. ``revoke``: forget the one with that id before."""
+
+    verb: Literal["remembered"]
+    revoke: Annotated[str, Field(max_length=64)] | None = None
 
 
 class Shutdown(Envelope):

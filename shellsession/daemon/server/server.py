@@ -22,6 +22,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from ...agents import AsyncAgents
+from ...engine.kernel import proc
 from ...engine.kernel.proc import namespaces
 from ...errors import (
     CLOSED,
@@ -34,13 +35,16 @@ from ...errors import (
     ShellSessionError,
 )
 from ...models import VERSION
+from ...policy.approval import Answerer
 from ...redact import redact_data
 from ...store import Store
 from ..protocol.messages import from_error, from_result, to_part
 from ..protocol.wire import PROTOCOL, Message, encode
 from . import requests
+from .approvals import described
 from .audit import Audit
 from .connection import LEFT, LOG, Answer, Connection, Incoming, Listener
+from .inside import refuse_inside
 from .journal import Journal
 from .ledger import Claim, Ledger
 from .shared import Sessions
@@ -209,7 +213,7 @@ class Server:
             self._continue(connection, self._served[request.id])
         else:
             self._requests += 1
-            listener = self._served[request.id] = Listener(request.id, connection)
+            listener = self._served[request.id] = Listener(request.id, connection, getattr(request, "agent", None))
             work = self._serve(Incoming(request, message.parts, connection, listener))
             listener.serve(work)
             self._limit_absence(listener)  # its client may have left meanwhile
@@ -299,6 +303,10 @@ class Server:
         listener.task.cancel()
         await asyncio.wait([listener.task])
         return listener
+
+    def served(self, request: str) -> Listener | None:
+        """The listener of a request that is being served, or None."""
+        return self._served.get(request)
 
     def stats(self) -> dict[str, Any]:
         states = [shared.session.state for shared in self.sessions if not shared.session.closed]
@@ -409,6 +417,9 @@ async def _open(server: Server, incoming: Incoming) -> Answer:
 
 async def _cancel(server: Server, incoming: Incoming) -> Answer:
     request = incoming.request.request
+    asker = server.served(request)
+    if asker is None or asker.connection.pid != incoming.connection.pid:  # else it is the client's own
+        refuse_inside(server.sessions, incoming.connection, "cancel", None if asker is None else asker.agent)
     served = await server.cancel(request)
     delivery = served.delivery if served is not None else await server.sessions.cancel_handed_back(request)
     if delivery is None:
@@ -459,10 +470,44 @@ async def _renew(server: Server, incoming: Incoming) -> Answer:
 
 
 async def _forget(server: Server, incoming: Incoming) -> Answer:
+    refuse_inside(server.sessions, incoming.connection, incoming.request.verb)
     return Answer({"value": server.sessions.forget_ended(incoming.request.of)})
 
 
-async def _shutdown(server: Server, _: Incoming) -> Answer:
+async def _approvals(server: Server, incoming: Incoming) -> Answer:
+    request, approvals = incoming.request, server.sessions.approvals
+    number = approvals.number
+    if request.asks is not None:
+        found = [] if (asked := approvals.asked_by(request.asks)) is None else [asked]
+    elif request.since is None:
+        found = approvals.waiting(request.of)
+    else:
+        incoming.listener.wait_for()
+        number, found = await approvals.changes(request.since)
+        found = [one for one in found if request.of in (None, one.agent)]
+    return Answer({"value": number}, (to_part([described(one) for one in found]),))
+
+
+async def _answer(server: Server, incoming: Incoming) -> Answer:
+    request, client = incoming.request, incoming.connection.pid
+    refuse_inside(server.sessions, incoming.connection, "an answer to a question", strict=True)
+    shared = server.sessions.find(server.sessions.approvals.agent_of(request.question))
+    by = Answerer(client, os.getuid(), proc.comm(client))
+    mask = str if shared is None else shared.secrets.mask
+    question = server.sessions.approvals.answer(request.question, request.decision, by, request.reason, mask)
+    return Answer({"value": None}, (to_part([described(question)]),))
+
+
+async def _remembered(server: Server, incoming: Incoming) -> Answer:
+    refuse_inside(server.sessions, incoming.connection, "the list of remembered rules", strict=True)
+    approvals = server.sessions.approvals
+    if incoming.request.revoke is not None:
+        approvals.revoke(incoming.request.revoke)
+    return Answer({"value": None}, (to_part([one.to_dict() for one in approvals.remembered()]),))
+
+
+async def _shutdown(server: Server, incoming: Incoming) -> Answer:
+    refuse_inside(server.sessions, incoming.connection, "the end of the daemon")
     server.stop()
     return Answer({"value": None})
 
@@ -475,5 +520,8 @@ _OF_DAEMON: dict[type, Callable[[Server, Incoming], Awaitable[Answer]]] = {
     requests.Stats: _stats,
     requests.Renew: _renew,
     requests.Forget: _forget,
+    requests.Approvals: _approvals,
+    requests.Answer: _answer,
+    requests.Remembered: _remembered,
     requests.Shutdown: _shutdown,
 }

@@ -53,6 +53,7 @@ from ...store import LIFETIME, StoredAgent, packed
 from ...text import ago, text_of
 from ..protocol.wire import encode
 from . import requests
+from .approvals import Approvals, described
 from .board import Board
 from .connection import LOG, Listener
 from .deliveries import Deliveries, end_of
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from ...engine.verbs.call import Call
     from ...engine.verbs.engine import Engine
     from ...engine.verbs.session_job import SessionJob
+    from ...policy.approval import Question
     from ...store import Store
     from .connection import Connection
 
@@ -102,6 +104,7 @@ class Sessions:
         # Those of an agent for which no client has named others.
         self._rules = requests.RulesFields(**given).made() if given else Rules()
         self._receipts, self._syncs = Receipts(store, LIFETIME), Syncs(store.sync)
+        self.approvals = Approvals(store)
         self._shared: dict[str, SharedSession] = {}
         self._opened = 0  # how many sessions so far
         # Of agents whose session has ended: the jobs that live on, and how many jobs there were.
@@ -198,7 +201,7 @@ class Sessions:
         self._opened += 1
         receipts = self._receipts, self._syncs
         shared = SharedSession(agent, self._opened, session, secrets, self._journal, self._store, receipts, audience)
-        shared.rules = rules
+        shared.rules, shared.approvals = rules, self.approvals
         self._shared[agent] = shared
         self.board.opened(agent)
         return shared
@@ -260,17 +263,21 @@ class Sessions:
         """Forget the agent of a session that is about to be closed: another one may be opened while it ends."""
         shared.is_forgotten = True
         self.forget(shared.agent)
+        self.approvals.end_session(shared.agent)
 
     def forget_ended(self, agent: str | None) -> int:
         """Forget one agent, or every agent, that has no session. Returns how many. Raises InvalidRequest."""
         if agent is None:
-            known = {*self._store.agents(), *self._receipts.agents, *self._store.checkpoints()}
-            return sum(self.find(one) is None and self.forget(one) for one in known)
+            known = {*self._store.agents(), *self._receipts.agents, *self._store.checkpoints(), *self.approvals.agents}
+            return sum(self.find(one) is None and self._forget_ended(one) for one in known)
         if self.find(agent) is not None:
             raise InvalidRequest(
                 f"agent {agent!r} has a session: close it (`shellsession kill`), which forgets it, too"
             )
-        return int(self.forget(agent))
+        return int(self._forget_ended(agent))
+
+    def _forget_ended(self, agent: str) -> bool:
+        return self.approvals.forget(agent) | self.forget(agent)
 
     def stored_ages(self) -> dict[str, float]:
         """How many seconds ago each agent that has a stored state, but no session, was last used."""
@@ -280,6 +287,8 @@ class Sessions:
         """Remove a closed session: refuse the requests that are queued for it, and notify the watchers."""
         shared.note_shell_end()
         shared.hold.end()
+        if self._shared.get(shared.agent) is shared:
+            self.approvals.end_session(shared.agent)
         self._agents.registry.forget(shared.agent, shared.session)
         record = None if shared.is_forgotten else self._store.get(shared.agent)
         if record is not None and record.cwd and shared.engine.expired:
@@ -406,6 +415,9 @@ class SharedSession:
         self._with_receipt = "", 0, ""
         self._read_by_key = ""  # the last request whose result a client has read by its key
         self.receipts, self._syncs = receipts
+        self.approvals: Approvals  # of the daemon
+        policy = self.engine.options.policy
+        self.has_queue = policy is not None and policy.confirm == "queue"  # its questions wait in the daemon
         session._on_change(self._check_end)
 
     # -- queued requests
@@ -417,6 +429,12 @@ class SharedSession:
             seconds = None if call is None else time.monotonic() - call.started
             event = {"id": listener.request, "event": "waits", "held": self.session.attached, "seconds": seconds}
             listener.connection.send(encode(event, self.command[:_SHOWN].encode("utf-8", "replace")))
+
+    def announce(self, question: Question, listener: Listener) -> None:
+        """Tell the asker, and those who watch its agent, that a person is asked."""
+        asked = described(question)
+        listener.connection.send(encode({"id": listener.request, "event": "asks", "question": asked}))
+        self.audience.show("asks", {"question": asked})
 
     # -- watchers
 
@@ -562,9 +580,16 @@ class SharedSession:
         await self.session.do(engine.type(data, until))
 
     def begin(
-        self, command: bytes, request: str, client: int, viewer: Connection | None, key: str = ""
+        self,
+        command: bytes,
+        request: str,
+        client: int,
+        viewer: Connection | None,
+        key: str = "",
+        approval: Mapping[str, Any] | None = None,
     ) -> Delivery | None:
         """Prepare to run a command of that client. ``viewer``: the connection of the person who typed it.
+        ``approval``: who has said yes, for the audit log.
 
         None: an earlier command still runs, so this one is refused, and the other one stays the last.
         """
@@ -577,7 +602,8 @@ class SharedSession:
         if has_left and last.is_due and last.loss is None and last.name != self._read_by_key:
             self._unread = last.result
         self._journal.begin(
-            self.agent, Begun(command, self.secrets, time.time(), client, self._running_id, self._note_running, key)
+            self.agent,
+            Begun(command, self.secrets, time.time(), client, self._running_id, self._note_running, key, approval),
         )
         return self.deliveries.begin(request)
 
@@ -798,9 +824,11 @@ class SharedSession:
             except OSError as error:
                 raise ShellSessionError(f"the checkpoint could not be written: {error}") from error
 
-    def log_refusal(self, command: bytes, error: PolicyRefused, client: int) -> None:
-        """Note in the audit log that the session's policy has refused a command."""
-        self._journal.note(self.agent, command, self.secrets, str(error), client)
+    def log_refusal(
+        self, command: bytes, error: PolicyRefused, client: int, approval: Mapping[str, Any] | None = None
+    ) -> None:
+        """Note in the audit log that the session's policy, or a person, has refused a command."""
+        self._journal.note(self.agent, command, self.secrets, str(error), client, approval=approval)
 
     def unread(self, command: str) -> bytes:
         """The input that was typed for that command, and that it had not read when it ended."""

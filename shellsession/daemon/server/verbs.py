@@ -10,17 +10,16 @@ import asyncio
 import hashlib
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...engine.io.loop import LoopPoller, adrive, to_its_end
 from ...engine.io.threads import T
-from ...engine.kernel import proc
-from ...engine.kernel.family import GENERATIONS
 from ...engine.verbs.delivery import Delivery
 from ...engine.verbs.expect import glimpse
 from ...errors import (
+    CLOSED,
     RESTARTED,
     STILL_RUNS,
     InvalidRequest,
@@ -34,6 +33,7 @@ from ...errors import (
 from ...files import FileRequest, path_name
 from ...keys import check_keys
 from ...models import OwnText, Result, Stream, check_seconds, command_text, streams_of
+from ...policy.approval import Question
 from ...redact import redact_data
 from ...signatures import deadline
 from ...state.snapshot import Snapshot
@@ -42,16 +42,21 @@ from ..protocol.messages import closed_meanwhile, from_part, from_result, to_par
 from ..protocol.wire import PARTS_MAX, PROTOCOL, to_json
 from . import requests
 from .connection import LEFT, Answer, Incoming, Listener
+from .inside import is_inside, refuse_inside
 from .shared import Fanout, SharedSession
 
 if TYPE_CHECKING:
-    from ...engine.bash.shell import Shell
     from ...engine.io.output import Capture
     from ...engine.verbs.call import Call
     from ...engine.verbs.engine import Engine
     from ...engine.verbs.session_job import SessionJob
     from .shared import Sessions
 
+# Of a caller that cannot wait for a person's answer as long as the question does.
+ASKED: Final = (
+    "a person has not answered yet whether it may run (`shellsession approvals`), and nothing was run: the same call"
+    " again waits on"
+)
 # Seconds until a verb that has not returned is woken again.
 _WAKE_AGAIN: Final = 0.05
 # Seconds after which the client of a queued request is notified.
@@ -62,14 +67,17 @@ async def serve(sessions: Sessions, incoming: Incoming) -> Answer:
     """Carry out a request about an agent's session, and return the answer."""
     request = incoming.request
     closes = isinstance(request, requests.Close) and not request.unused
+    if type(request) in _NOT_FROM_ANY_SESSION:
+        own = request.agent if getattr(request, "put", False) else None
+        refuse_inside(sessions, incoming.connection, request.verb, own)
+    elif type(request) in _NOT_FROM_ANOTHER_SESSION and not getattr(request, "unused", False):
+        refuse_inside(sessions, incoming.connection, request.verb, request.agent)
     if closes and sessions.forget(request.agent, request.session):
         return Answer({"value": None})
     shared = sessions.of(request.agent, request.session)
     if type(request) in _NOT_FROM_INSIDE:
         watches = isinstance(request, requests.Watch | requests.Hold)
         refuse_from_inside(shared.engine, shared.agent, incoming.request.verb, incoming.connection.pid, watches)
-    if type(request) in _NOT_FROM_ANY_SESSION and not getattr(request, "put", False):
-        refuse_from_sessions(sessions, incoming.request.verb, incoming.connection.pid)
     if shared.is_taken:
         if getattr(request, "tell", False):
             asyncio.get_running_loop().call_later(_NOTIFY_AFTER, shared.notify_queued, incoming.listener)
@@ -130,16 +138,21 @@ async def _run(shared: SharedSession, incoming: Incoming) -> Answer:
     listener = incoming.listener
     listener.wait_for()
     has_key = incoming.request.idempotency_key is not None
+    permit: Permit | None = None
     while True:
         if has_key and (answer := await _from_receipt(shared, incoming)) is not None:
             return answer
+        if shared.has_queue:
+            permit = await _permit(shared, incoming, permit)
         async with shared.turn:
             await shared.until_unattended()
             if has_key and _claim(shared, incoming) is not None:  # it was run while this request was queued
                 continue
+            if permit is not None and permit.place != _place(shared, incoming):  # it was asked about another directory
+                continue
             if not (listener.connection.is_gone or listener.connection.congested):
                 listener.proceed()
-                return await _run_now(shared, incoming)
+                return await _run_now(shared, incoming, permit)
         # A client that is gone may have given up, and sent the command anew: it must not run twice. And while a client
         # does not read its answers, no more of them may pile up here.
         await listener.until_taken()
@@ -205,7 +218,91 @@ async def _join(shared: SharedSession, incoming: Incoming, command: str, until: 
     return answer_with(shared, shared.engine.running_elsewhere(), command)
 
 
-async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
+class Permit(NamedTuple):
+    """A person's yes to a command in the directory ``place``; see ``approvals``.
+
+    ``question``: the question whose answer it is; "" for an earlier answer that lasts. ``record``: for the audit log.
+    """
+
+    place: str
+    question: str
+    record: dict[str, Any]
+
+
+def _place(shared: SharedSession, incoming: Incoming) -> str:
+    """The directory in which the command would run now."""
+    cwd = shared.session.cwd
+    return cwd if incoming.request.cwd is None else os.path.join(cwd, incoming.request.cwd)
+
+
+async def _permit(shared: SharedSession, incoming: Incoming, before: Permit | None) -> Permit | None:
+    """Ask a person, if the policy wants that, before the command takes its turn. Raises PolicyRefused.
+
+    None if nobody needs to say yes, or if the policy refuses the command anyway, as it does again in its turn.
+    """
+    request, listener, place = incoming.request, incoming.listener, _place(shared, incoming)
+    if before is not None and before.place == place:
+        return before
+    from ...policy.proposals import proposed  # 13 ms with the rules, which most daemons need not spend
+    from ...policy.rules import refused
+
+    options = request.given(incoming.second if request.stdin == "bytes" else None)
+    options.pop("idempotency_key", None)
+    approvals = shared.approvals
+    rules = approvals.rules_of(shared.agent)
+    try:
+        run = shared.session._request(OwnText(incoming.part), options)
+        policy = shared.engine.options.policy
+        assert policy is not None
+        verdict = policy.judge(run, lambda: shared.session.cwd, time.thread_time, rules)
+    except ShellSessionError:
+        return None
+    if verdict.remembered:
+        return Permit(place, "", {"decision": "rule", "rule": "; ".join(rules[one].text for one in verdict.remembered)})
+    if not verdict.question:
+        return None
+    digest = hashlib.blake2b(_digest(incoming) + os.fsencode(place), digest_size=16).hexdigest()
+    if (last := approvals.accepted_before(shared.agent, digest)) is not None:
+        return Permit(place, "", {"decision": "accept_session", "rule": last.id})
+    patience = request.patience if "patience" in request.model_fields_set else policy.confirm_timeout
+    check_seconds("patience", patience)
+    command, mask = verdict.question, shared.secrets.mask
+    proposal = () if any(mask(word) != word for rule in proposed(command) for word in rule) else proposed(command)
+    now = time.time()
+    new = Question(
+        id="",
+        agent=shared.agent,
+        command=mask(command),
+        cwd=mask(place),
+        digest=digest,
+        request=request.id,
+        asked=now,
+        until=None if patience is None else now + patience,
+        rules=proposal if not (request.env or request.stdin == "bytes") else (),
+    )
+    listener.wait_for(ASKED)
+    # For longer than that the caller cannot wait, but the question can: the same call finds it again.
+    listener.drop_if_queued_for(request.turn_within)
+    try:
+        question = await approvals.ask(new, lambda asked: shared.announce(asked, listener))
+    except asyncio.CancelledError:
+        if listener.dropped is None:  # the client has cancelled it: nobody waits for the answer
+            approvals.withdraw(request.id)
+        raise
+    if question.state != "accepted":
+        error = refused(question.refusal)
+        shared.audience.show("refused", {"reason": str(error), "begun": False})
+        shared.log_refusal(incoming.part, error, incoming.connection.pid, question.record)
+        raise error
+    if shared.engine.closed:
+        raise SessionClosed(CLOSED)
+    listener.drop_if_queued_for(_patience(shared, request) if shared.is_taken else None)
+    await shared.hold.enter(request, listener)
+    listener.wait_for()
+    return Permit(place, question.id, question.record)
+
+
+async def _run_now(shared: SharedSession, incoming: Incoming, permit: Permit | None) -> Answer:
     request: requests.Run = incoming.request
     command = OwnText(incoming.part)
     if request.unless_lost or shared.is_elsewhere:
@@ -215,7 +312,9 @@ async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
     by_person = request.holder is not None
     shared.note_author(command, by_person)
     client, viewer = incoming.connection.pid, incoming.connection if by_person else None
-    begun = shared.begin(command, request.id, client, viewer, key or "")
+    if permit is not None and permit.question:
+        shared.approvals.take(permit.question)
+    begun = shared.begin(command, request.id, client, viewer, key or "", None if permit is None else permit.record)
     if key is not None and begun is None:  # it would run, without a receipt, if the earlier one ended just now
         raise SessionBusy(STILL_RUNS)
     delivery = begun or Delivery()
@@ -224,7 +323,7 @@ async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
             run = shared.session._request(command, options)
             if key is not None:
                 await shared.write_receipt(key, _digest(incoming), request.id)
-            known = await shared.session._run(run)
+            known = await shared.session._run(run, None if permit is None else permit.place)
             result = known if by_person else shared.with_news(known)  # a person is not the agent
         except ShellSessionError as error:
             shared.audience.show("refused", {"reason": str(error), "begun": begun is not None})
@@ -578,6 +677,11 @@ _OF_AGENT: dict[type, Callable[[SharedSession, Incoming], Awaitable[Answer | Non
 _NOT_FROM_INSIDE = {requests.Run, requests.Wait, requests.Send, requests.Glimpse, requests.Watch, requests.Hold}
 # An agent must not read the state of another one, or replace it.
 _NOT_FROM_ANY_SESSION = {requests.TakeSnapshot, requests.Restore, requests.Fork, requests.Checkpoint, requests.OnBranch}
+# ... or change what another one runs. It may run commands in the session of another agent, which judges them itself.
+_NOT_FROM_ANOTHER_SESSION = {
+    *(requests.Close, requests.Restart, requests.Interrupt, requests.Send, requests.Type, requests.Hold),
+    *(requests.KillJob, requests.ReleaseJob, requests.WriteFile, requests.Resize),
+}
 # A hold keeps out the commands and the input of others, but not requests that only look, or that end something.
 _DESPITE_HOLD = {*_WITHOUT_COMMAND, requests.Wait, requests.Poll, requests.Interrupt, requests.Restart, requests.Close}
 
@@ -660,7 +764,7 @@ def refuse_from_inside(engine: Engine, agent: str, verb: str, pid: int, watches:
     A watcher there (``watches``) would also print its own output again and again.
     """
     shell = engine.shell
-    if shell is None or not (watches or engine.state == "running") or not _is_of(shell, pid):
+    if shell is None or not (watches or engine.state == "running") or not is_inside(shell.pid, shell.slot.tag, pid):
         return
     # A process that an earlier command left in the background may ask: no command waits for its end.
     if watches or not shell.family.tags.is_earlier(pid):
@@ -669,22 +773,6 @@ def refuse_from_inside(engine: Engine, agent: str, verb: str, pid: int, watches:
             f"{asked} was asked for inside its own session, that of agent {agent!r}, and would wait for itself: use"
             " another agent's session, or run the command directly"
         )
-
-
-def refuse_from_sessions(sessions: Iterable[SharedSession], verb: str, pid: int) -> None:
-    """Raise InvalidRequest if the client ``pid`` runs inside one of these sessions."""
-    for shared in sessions:
-        if (shell := shared.engine.shell) is not None and _is_of(shell, pid):
-            raise InvalidRequest(
-                f"{verb} was asked for inside the session of agent {shared.agent!r}: ask from outside the sessions of"
-                " this daemon"
-            )
-
-
-def _is_of(shell: Shell, pid: int) -> bool:
-    """Does the process run in the session of that shell, or in a session inside it, which has another tag?"""
-    first = shell.slot.tag
-    return any(one == shell.pid or first <= proc.tag(one) < first + GENERATIONS for one in proc.lineage(pid))
 
 
 def of_the_daemon(error: ShellUnavailable) -> ShellUnavailable:

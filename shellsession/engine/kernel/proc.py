@@ -154,6 +154,11 @@ def state(pid: int) -> str:
     return fields[0].decode() if fields else ""
 
 
+def comm(pid: int) -> str:
+    """The name of a process, as the kernel knows it; "" if it has ended."""
+    return read(f"/proc/{pid}/comm").rstrip(b"\n").decode("utf-8", "replace")
+
+
 def start_time(pid: int) -> int:
     """The start of a process, in clock ticks since boot; 0 if it has ended. With the pid, this identifies a process."""
     fields = _stat(pid)

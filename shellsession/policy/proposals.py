@@ -1,0 +1,106 @@
+"""The rules that a person may remember for a command, and what they cover.
+
+A rule is the exact words of one command. It covers that command again, in any directory, and nothing else. Only plain
+text has rules: words and quotes that bash takes as they are written, and nothing that expands, redirects or assigns.
+So two texts with the same words mean the same to bash.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import Final
+
+from .approval import Words
+from .programs import ASSIGNMENT, SHELLS, base_name, starter_of
+
+# Bash takes each of these as it is written. Redirections to /dev/null neither read nor write a file.
+_TOKEN: Final = re.compile(
+    r"""(?P<blank>[ \t]+)
+    |(?P<separator>&&|\|\||;(?!;)|\|(?!&)|\n)
+    |(?P<harmless>(?:(?:[12]?>|&>)[ \t]*/dev/null|2>&1)(?=[ \t\n;&|]|\Z))
+    |(?P<word>(?:[A-Za-z0-9_@%+=:,./-]+|'[^']*'|"[^"$`\\!]*")+)""",
+    re.VERBOSE,
+)
+_QUOTE: Final = re.compile(r"""'([^']*)'|"([^"]*)\"""")
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Words of bash that are no commands, or that change what the next commands mean.
+_OF_BASH: Final = _words(
+    """
+    alias bind builtin case command compgen complete compopt coproc declare do done elif else enable esac eval
+    exec exit export fc fi for function getopts hash history if in let local logout mapfile printf read readarray
+    readonly return select set shift shopt source then time trap typeset ulimit unalias unset until while . :
+    """
+)
+# Programs beside those of ``STARTERS`` that run what their arguments or a file of the project say.
+_RUNNERS: Final = _words(
+    """
+    ant awk bazel bun bunx cargo cmake cpan deno ed emacs ex expect gawk gdb gem go gradle gradlew guile irb java
+    julia just lldb lua luajit m4 make gmake mawk meson mvn nawk ninja node nodejs npm nox octave perl php pnpm
+    pre-commit puppet rake rsync rscript ruby scons sed task tar tclsh tox vi view vim nvim wish yarn
+    """
+)
+_VERSIONED: Final = re.compile(r"(?:python|pypy|pip|perl|ruby|lua|node|php|tclsh|ipython|awk)[0-9.]*[a-z]?")
+# The subcommands of git that no alias can replace, and that start no program that their arguments name.
+_OF_GIT: Final = _words(
+    """
+    add blame branch cat-file checkout cherry-pick clean commit describe diff fetch init log ls-files merge mv
+    pull push reset restore revert rev-parse rm show shortlog stash status switch tag worktree
+    """
+)
+_STARTS_FROM_GIT: Final = ("--exec", "--ext-diff", "--receive-pack", "--textconv", "--upload-pack", "--output")
+
+
+def plain(text: str) -> list[Words] | None:
+    """The words of each command of a plain text; None for any other text."""
+    commands: list[list[str]] = [[]]
+    at, may_end = 0, True
+    while at < len(text):
+        if (token := _TOKEN.match(text, at)) is None:
+            return None
+        at = token.end()
+        if token.lastgroup == "word":
+            commands[-1].append(_QUOTE.sub(lambda quoted: quoted[1] or quoted[2] or "", token[0]))
+            may_end = True
+        elif token.lastgroup == "separator" and commands[-1]:
+            commands.append([])
+            may_end = token[0] in (";", "\n")
+        elif token.lastgroup == "separator" and token[0] != "\n":
+            return None
+    if not commands[-1]:
+        commands.pop()
+    return [tuple(words) for words in commands] if commands and may_end else None
+
+
+def proposed(text: str) -> tuple[Words, ...]:
+    """The rule of each command of a text. None of them if one has none, so that the rules together cover the text."""
+    commands = plain(text)
+    if commands is None or not all(map(_may_have_rule, commands)):
+        return ()
+    return tuple(dict.fromkeys(commands))
+
+
+def covered(text: str, rules: Collection[Words]) -> tuple[Words, ...]:
+    """The rules that cover the whole text; () if they do not."""
+    found = proposed(text)
+    return found if all(words in rules for words in found) else ()
+
+
+def _may_have_rule(words: Words) -> bool:
+    """Whether the command is one program of a known name that starts no other."""
+    program, name = words[0], base_name(words[0])
+    if not all(word.isprintable() for word in words) or not re.fullmatch(r"[A-Za-z0-9_.+/\[-]+", program):
+        return False
+    if ASSIGNMENT.match(program) or (name != program and not program.startswith("/")):
+        return False
+    if name in SHELLS | _OF_BASH | _RUNNERS or _VERSIONED.fullmatch(name) or starter_of(words)[0] is not None:
+        return False
+    if name == "git":
+        options = (word.startswith(_STARTS_FROM_GIT) for word in words[1:])
+        return len(words) > 1 and words[1] in _OF_GIT and not any(options)
+    return True

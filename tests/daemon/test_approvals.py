@@ -1,0 +1,443 @@
+"""Questions that wait in the daemon: who may answer, what an answer does, and what outlives what."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import cli
+from daemons import Daemon, Raw, running
+from sandboxes import needs_bwrap
+from system import PYTHON, wait_until
+
+from shellsession import (
+    DaemonUnavailable,
+    InvalidRequest,
+    Policy,
+    PolicyRefused,
+    RemoteSession,
+    Result,
+    Sandbox,
+    ShellSessionError,
+    connect,
+)
+from shellsession.daemon.client import admin
+
+_POLICY = Policy(confirm="queue", confirm_timeout=None)
+
+
+@pytest.fixture
+def sh(daemon: Daemon, agent: str, place: Path) -> Iterator[RemoteSession]:
+    """A session whose commands wait for a yes."""
+    with connect(agent, daemon.socket, False, cwd=place, policy=_POLICY, extra_env={"API_TOKEN": "opensesame"}) as sh:
+        yield sh
+        sh.close()
+    admin.forget(agent, daemon.socket)
+
+
+@contextmanager
+def in_thread(run: Callable[[], Result]) -> Iterator[Future[Result]]:
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(run)
+
+
+def asked(daemon: Daemon, agent: str, number: int = 1) -> dict[str, Any]:
+    """The latest open question of the agent, once there are so many."""
+    wait_until(lambda: len(admin.approvals(daemon.socket, agent)) >= number, "the question")
+    return admin.approvals(daemon.socket, agent)[-1]
+
+
+def last(raw: Raw) -> dict[str, Any]:
+    """The header of the reply, after the event that a person is asked."""
+    assert raw.receive().header["event"] == "asks"
+    return raw.receive().header
+
+
+def answered(sh: RemoteSession, daemon: Daemon, decision: str, command: str, reason: str = "") -> Result:
+    """The result of a command that is answered so."""
+    with in_thread(lambda: sh.run(command)) as result:
+        admin.answer(asked(daemon, sh.agent)["id"], decision, reason, daemon.socket)
+        return result.result()
+
+
+def test_command_runs_once_somebody_has_accepted_it(sh: RemoteSession, daemon: Daemon, place: Path) -> None:
+    with in_thread(lambda: sh.run("echo x >> f; cat f")) as result:
+        question = asked(daemon, sh.agent)
+        assert (question["command"], question["cwd"], question["proposal"]) == ("echo x >> f; cat f", str(place), "")
+        assert not (place / "f").exists()
+        admin.answer(question["id"], "accept", socket=daemon.socket)
+        assert result.result().stdout == "x\n"
+    assert admin.approvals(daemon.socket, sh.agent) == []
+
+
+@pytest.mark.parametrize(
+    ("decision", "told"),
+    [("decline", "a person declined it: use the mirror"), ("cancel", "a person cancelled it: use the mirror")],
+)
+def test_decline_gives_the_reason_and_the_session_goes_on(
+    decision: str, told: str, sh: RemoteSession, daemon: Daemon
+) -> None:
+    with pytest.raises(PolicyRefused, match=told):
+        answered(sh, daemon, decision, "curl example.org", "use the mirror")
+    assert answered(sh, daemon, "accept", "echo on").stdout == "on\n"
+
+
+def test_second_answer_is_refused_and_names_the_first(sh: RemoteSession, daemon: Daemon) -> None:
+    with in_thread(lambda: sh.run("true")) as result:
+        id = asked(daemon, sh.agent)["id"]
+        answers = [cli(daemon.socket, "approvals", "accept", id) for _ in range(2)]
+        assert [one.returncode for one in answers] == [0, 125]
+        assert b"is accepted already by" in answers[1].stderr
+        assert result.result().exit_code == 0
+    with pytest.raises(InvalidRequest, match="no question 'abc' waits here"):
+        admin.answer("abc", "accept", socket=daemon.socket)
+
+
+def test_accept_for_the_session_holds_for_the_same_text_until_close(sh: RemoteSession, daemon: Daemon) -> None:
+    text = "bash -c 'echo $0'"
+    answered(sh, daemon, "accept_session", text)
+    assert sh.run(text).stdout == "bash\n"
+    for other in (text + " ", "cd /"):
+        with pytest.raises(PolicyRefused, match=r"nobody has answered within 0\.01 s"):
+            sh.run(other, patience=0.01)
+    with pytest.raises(PolicyRefused):  # elsewhere
+        sh.run(text, cwd="/", patience=0.01)
+    sh.close()
+    with connect(sh.agent, daemon.socket, False, policy=_POLICY) as again:
+        with pytest.raises(PolicyRefused):
+            again.run(text, patience=0.01)
+        again.close()
+
+
+def test_rule_holds_for_its_words_in_each_session_until_it_is_removed(sh: RemoteSession, daemon: Daemon) -> None:
+    answered(sh, daemon, "accept_rule", "echo one && true")
+    assert sh.run("true; echo 'one'", cwd="/").stdout == "one\n"
+    with pytest.raises(PolicyRefused):
+        sh.run("echo one two", patience=0.01)
+    sh.close()
+    with connect(sh.agent, daemon.socket, False, policy=_POLICY) as again:
+        assert again.run("echo one").stdout == "one\n"
+        rules = {one["text"]: one["id"] for one in admin.remembered(daemon.socket) if one["agent"] == sh.agent}
+        assert set(rules) == {"echo one", "true"}
+        assert cli(daemon.socket, "approvals", "rules", "--remove", rules["echo one"]).returncode == 0
+        with pytest.raises(PolicyRefused):
+            again.run("echo one", patience=0.01)
+        again.close()
+    assert admin.forget(sh.agent, daemon.socket) == 1
+    assert sh.agent not in {one["agent"] for one in admin.remembered(daemon.socket)}
+
+
+def test_rule_that_was_not_proposed_cannot_be_accepted(sh: RemoteSession, daemon: Daemon) -> None:
+    with in_thread(lambda: sh.run("echo $HOME")) as result:
+        id = asked(daemon, sh.agent)["id"]
+        with pytest.raises(InvalidRequest, match="no rule is proposed"):
+            admin.answer(id, "accept_rule", socket=daemon.socket)
+        admin.answer(id, "accept", socket=daemon.socket)
+        assert result.result().exit_code == 0
+
+
+def test_question_shows_no_secret_and_proposes_no_rule_with_one(sh: RemoteSession, daemon: Daemon) -> None:
+    with in_thread(lambda: sh.run("echo opensesame")) as result:
+        question = asked(daemon, sh.agent)
+        assert (question["command"], question["rules"]) == ("echo ***", [])
+        admin.answer(question["id"], "decline", "not opensesame", daemon.socket)
+        with pytest.raises(PolicyRefused, match=r"not \*\*\*"):
+            result.result()
+
+
+def test_question_is_shown_whole_and_escaped(sh: RemoteSession, daemon: Daemon) -> None:
+    text = "echo safe\n" + "true\n" * 60 + "rm x #\x1b[2K\r\x1b[1A ‮ ls"
+    with in_thread(lambda: sh.run(text)) as result:
+        id = asked(daemon, sh.agent)["id"]
+        shown = cli(daemon.socket, "approvals", "-s", sh.agent).stdout.decode()
+        assert shown.count("  | true\n") == 60
+        assert "  | rm x #\\x1b[2K\\r\\x1b[1A \\u202e ls\n" in shown
+        admin.answer(id, "decline", socket=daemon.socket)
+        with pytest.raises(PolicyRefused):
+            result.result()
+
+
+def test_others_pass_while_a_question_waits(sh: RemoteSession, daemon: Daemon) -> None:
+    answered(sh, daemon, "accept_rule", "echo other")
+    with in_thread(lambda: sh.run("true")) as result:
+        id = asked(daemon, sh.agent)["id"]
+        with connect(sh.agent, daemon.socket, False) as other:
+            assert other.run("echo other").stdout == "other\n"
+            with pytest.raises(ShellSessionError, match="no running command"):
+                other.interrupt()
+        admin.answer(id, "accept", socket=daemon.socket)
+        assert result.result().exit_code == 0
+
+
+def test_command_is_asked_about_anew_where_the_directory_has_changed(sh: RemoteSession, daemon: Daemon) -> None:
+    answered(sh, daemon, "accept_rule", "cd /usr")
+    answered(sh, daemon, "accept", "cd /")
+    with in_thread(lambda: sh.run("pwd")) as result:
+        first = asked(daemon, sh.agent)
+        with connect(sh.agent, daemon.socket, False) as other:
+            other.run("cd /usr")
+        admin.answer(first["id"], "accept", socket=daemon.socket)
+        second = asked(daemon, sh.agent)
+        assert second["cwd"] == "/usr"
+        admin.answer(second["id"], "accept", socket=daemon.socket)
+        assert result.result().stdout == "/usr\n"
+
+
+def test_close_cancels_the_question(sh: RemoteSession, daemon: Daemon) -> None:
+    with in_thread(lambda: sh.run("true")) as result:
+        asked(daemon, sh.agent)
+        cli(daemon.socket, "kill", sh.agent)
+        with pytest.raises(ShellSessionError, match="the session was closed"):
+            result.result()
+    assert admin.approvals(daemon.socket, sh.agent) == []
+
+
+def test_audit_names_the_decision_the_rule_and_the_process(sh: RemoteSession, daemon: Daemon) -> None:
+    answered(sh, daemon, "accept_rule", "echo x")
+    sh.run("echo x")
+    with pytest.raises(PolicyRefused):
+        answered(sh, daemon, "decline", "false")
+    wait_until(lambda: len(daemon.logged(sh.agent)) == 3, "the lines")
+    first, second, third = (line["approval"] for line in daemon.logged(sh.agent))
+    by = {"pid": os.getpid(), "uid": os.getuid(), "comm": Path("/proc/self/comm").read_text().strip()}
+    assert (first["decision"], first["rule"], first["by"]) == ("accept_rule", "echo x", by)
+    assert second == {"decision": "rule", "rule": "echo x"}
+    assert (third["decision"], third["by"]) == ("decline", by)
+    assert daemon.logged(sh.agent)[-1]["outcome"] == "refused"
+
+
+def test_follow_shows_each_question_and_its_answer(sh: RemoteSession, daemon: Daemon) -> None:
+    changes = admin.follow_approvals(daemon.socket, sh.agent)
+    with in_thread(lambda: sh.run("true")) as result:
+        asked(daemon, sh.agent)
+        first = next(changes)
+        admin.answer(first["id"], "accept", socket=daemon.socket)
+        seen = [first["state"]]
+        while seen[-1] == "open":
+            seen.append(next(changes)["state"])
+        assert seen[-1] == "accepted"
+        assert result.result().exit_code == 0
+    changes.close()  # type: ignore[attr-defined]
+
+
+def test_watcher_is_told_of_the_question(raw: Raw, sh: RemoteSession, daemon: Daemon) -> None:
+    raw.ask("watch", agent=sh.agent)
+    answered(sh, daemon, "accept", "true")
+    assert (event := raw.receive()).header["event"] == "asks"
+    assert event.header["question"]["command"] == "true"
+
+
+# -- what outlives what
+
+
+def test_question_outlives_its_asker_and_gives_the_answer_to_the_next(
+    sh: RemoteSession, daemon: Daemon, place: Path
+) -> None:
+    program = f"from shellsession import connect\nconnect({sh.agent!r}, {daemon.socket!r}, False).run('echo x >> f')"
+    asker = os.posix_spawn(sys.executable, [sys.executable, "-c", program], os.environ)
+    id = asked(daemon, sh.agent)["id"]
+    os.kill(asker, signal.SIGKILL)
+    os.waitpid(asker, 0)
+    time.sleep(2.5)  # longer than the daemon waits for a client to come back
+    admin.answer(id, "accept", socket=daemon.socket)
+    assert not (place / "f").exists()
+    sh.run("echo x >> f")  # the same again: it has its yes
+    with pytest.raises(PolicyRefused):  # once
+        sh.run("echo x >> f", patience=0.01)
+    assert (place / "f").read_text() == "x\n"
+
+
+def test_caller_that_cannot_wait_finds_its_question_again(sh: RemoteSession, daemon: Daemon) -> None:
+    with Raw(daemon.socket) as raw:
+        raw.say("run", b"true", agent=sh.agent, turn_within=0.05)
+        error = last(raw)["error"]
+        assert (error["code"], "has not answered yet" in error["message"]) == ("busy", True)
+    first = asked(daemon, sh.agent)
+    with in_thread(lambda: sh.run("true")) as result:
+        admin.answer(first["id"], "accept", socket=daemon.socket)
+        assert result.result().exit_code == 0
+    assert admin.approvals(daemon.socket, sh.agent) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_question_outlives_the_daemon_and_nothing_runs_without_a_yes(number: int, tmp_path: Path) -> None:
+    file = tmp_path / "ran"
+    with running(tmp_path / "d") as daemon:
+        with (
+            connect("a", daemon.socket, False, cwd=tmp_path, policy=_POLICY) as sh,
+            in_thread(lambda: sh.run("echo x >> ran")) as result,
+        ):
+            id = asked(daemon, "a")["id"]
+            daemon.stop(number)
+            with pytest.raises(ShellSessionError) as told:
+                result.result()
+        if number == signal.SIGTERM:
+            assert isinstance(told.value, DaemonUnavailable)
+    with running(tmp_path / "d") as daemon, connect("a", daemon.socket, False, cwd=tmp_path, policy=_POLICY) as sh:
+        assert [one["id"] for one in admin.approvals(daemon.socket)] == [id]
+        assert not file.exists()
+        with in_thread(lambda: sh.run("echo x >> ran")) as result:
+            admin.answer(id, "accept", socket=daemon.socket)
+            assert result.result().exit_code == 0
+        assert file.read_text() == "x\n"
+        with pytest.raises(PolicyRefused):
+            sh.run("echo x >> ran", patience=0.01)
+
+
+# -- an agent cannot approve itself
+
+
+_ANSWERS = {
+    "plain": "{answer}",
+    "setsid": "setsid -w {answer}",
+    "nohup": "nohup {answer} </dev/null >&2",
+    "env -i": "env -i {answer}",
+    "no tag": "( ulimit -S -x 1000; {answer} )",
+    "no tag, setsid": "( ulimit -S -x 1000; setsid -w {answer} )",
+    "double fork": "( ( setsid {answer}; echo $? >done ) & ); until [ -s done ]; do sleep 0.02; done; rm done",
+    "double fork, no tag": (
+        "( ulimit -S -x 1000; ( setsid {answer}; echo $? >done ) & ); until [ -s done ]; do sleep 0.02; done; rm done"
+    ),
+}
+
+
+@pytest.mark.parametrize("how", _ANSWERS)
+def test_answer_from_inside_a_session_is_refused(how: str, sh: RemoteSession, daemon: Daemon, place: Path) -> None:
+    program = place / "answer.py"
+    program.write_text(
+        "import sys\nfrom shellsession.daemon.client import admin\n"
+        "for ask in (lambda: admin.answer(sys.argv[1], 'accept', socket=sys.argv[2]),"
+        " lambda: admin.remembered(sys.argv[2])):\n"
+        "    try: print('done', ask())\n"
+        "    except Exception as error: print(error)\n"
+    )
+    with connect(sh.agent + "free", daemon.socket, False, cwd=place) as free, in_thread(lambda: sh.run("true")) as own:
+        id = asked(daemon, sh.agent)["id"]
+        answer = f"{PYTHON} {program} {id} {daemon.socket} >>said 2>&1"
+        free.run(_ANSWERS[how].format(answer=answer))
+        said = (place / "said").read_text()
+        assert said.count("was asked for inside the session of agent") == 2, said
+        assert asked(daemon, sh.agent)["id"] == id
+        admin.answer(id, "decline", socket=daemon.socket)
+        assert own.exception() is not None
+        free.close()
+
+
+_ENDS = """
+import json, os, socket, sys, time
+s = socket.socket(socket.AF_UNIX)
+s.connect(sys.argv[1])
+hello = json.loads((file := s.makefile("rb")).readline())
+if os.fork():
+    os._exit(0)
+while os.getppid() == int(sys.argv[3]):
+    time.sleep(0.01)
+number = f"{hello['incarnation']}.{hello['connection']}.1"
+header = {"protocol": hello["protocol"], "id": number, "verb": "answer", "question": sys.argv[2], "decision": "accept"}
+s.sendall(json.dumps(header).encode() + b"\\n")
+print(file.readline().decode())
+"""
+
+
+def test_answer_over_the_connection_of_a_process_that_has_ended_is_refused(
+    sh: RemoteSession, daemon: Daemon, place: Path
+) -> None:
+    (place / "ends.py").write_text(_ENDS)
+    with in_thread(lambda: sh.run("true")) as own:
+        id = asked(daemon, sh.agent)["id"]
+        shell = f"{PYTHON} ends.py {daemon.socket} {id} $BASHPID"
+        said = subprocess.run(["bash", "-c", f"exec {shell}"], cwd=place, capture_output=True, text=True, check=True)
+        assert "has ended" in said.stdout
+        admin.answer(id, "decline", socket=daemon.socket)
+        assert own.exception() is not None
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("kill VICTIM", "restart VICTIM", "interrupt VICTIM", "send VICTIM x", "fork VICTIM copy"),
+        *("forget gone", "forget --all", "stop", "snapshot VICTIM snap", "approvals rules", "approvals accept x"),
+        "restore VICTIM file",
+    ],
+)
+def test_agent_cannot_change_another_one(words: str, daemon: Daemon, agent: str, place: Path) -> None:
+    victim = agent + "v"
+    with connect(agent, daemon.socket, False, cwd=place) as sh, connect(victim, daemon.socket, False) as other:
+        other.run("X=1; sleep 1000", timeout=0.1, on_timeout="yield")
+        sh.snapshot().save(place / "file")
+        line = words.replace("VICTIM", victim)
+        done = sh.run(f"{PYTHON} -m shellsession {line.replace(' ', f' --socket {daemon.socket} ', 1)}".rstrip())
+        if " " not in line:
+            done = sh.run(f"{PYTHON} -m shellsession {line} --socket {daemon.socket}")
+        assert done.exit_code, done
+        assert "inside the session of agent" in done.stderr, done.stderr
+        assert other.state == "running"
+        other.close()
+        sh.close()
+
+
+def test_agent_can_still_end_its_own_session(daemon: Daemon, agent: str) -> None:
+    with connect(agent, daemon.socket, False) as sh:
+        done = sh.run(f"{PYTHON} -m shellsession restart --socket {daemon.socket} {agent}")
+        assert done.outcome == "shell_exited"
+        sh.close()
+
+
+@needs_bwrap
+def test_sandbox_hides_the_questions_and_the_daemon(tmp_path: Path) -> None:
+    state = Path(os.environ["XDG_STATE_HOME"])
+    policy = Policy(confirm="queue", allow=["ls", "python3"])
+    with (
+        running(tmp_path / "d") as daemon,
+        connect("a", daemon.socket, False, cwd=tmp_path, policy=policy, sandbox=Sandbox(write=[tmp_path])) as sh,
+        in_thread(lambda: sh.run("true")) as own,
+    ):
+        id = asked(daemon, "a")["id"]
+        with connect("a", daemon.socket, False) as other:
+            assert other.run(f"ls {state}/shellsession").stdout == ""
+            assert list((state / "shellsession").glob("state-*.db"))
+            program = (
+                f"import socket; s = socket.socket(socket.AF_UNIX); s.connect({daemon.socket!r}); print(s.recv(9))"
+            )
+            told = other.run(["python3", "-c", program])
+            assert told.stdout in ("", "b''\n"), told
+        admin.answer(id, "decline", socket=daemon.socket)
+        assert isinstance(own.exception(), PolicyRefused)
+        other.close()
+
+
+# -- the command line
+
+
+def test_flag_has_commands_wait_and_the_command_line_answers(daemon: Daemon, agent: str) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        ran = pool.submit(cli, daemon.socket, "run", "-s", agent, "--approvals", "--", "echo hi")
+        question = asked(daemon, agent)
+        listed = json.loads(cli(daemon.socket, "approvals", "--json", "-s", agent).stdout)
+        assert listed == [question]
+        assert cli(daemon.socket, "approvals", "accept", question["id"], "--rule").returncode == 0
+        done = ran.result()
+    assert (done.stdout, done.returncode) == (b"hi\n", 0)
+    assert f"approvals accept {question['id']}".encode() in done.stderr
+    assert b"echo hi" in cli(daemon.socket, "approvals", "rules").stdout
+    assert cli(daemon.socket, "run", "-s", agent, "--", "echo hi").stdout == b"hi\n"
+    assert cli(daemon.socket, "approvals", "-s", agent).stderr == b"shellsession: no command waits for an answer\n"
+
+
+def test_ctrl_c_withdraws_the_question(sh: RemoteSession, daemon: Daemon) -> None:
+    with Raw(daemon.socket) as asker, Raw(daemon.socket) as other:
+        request = asker.say("run", b"true", agent=sh.agent)
+        asked(daemon, sh.agent)
+        assert other.ask("cancel", request=request).header["value"]
+        assert "cancelled" in last(asker)["error"]["message"]
+    assert admin.approvals(daemon.socket, sh.agent) == []

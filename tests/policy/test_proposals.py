@@ -1,0 +1,146 @@
+"""Which rules are proposed for a command, and what they cover."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, strategies as st
+
+from shellsession import InvalidRequest, Policy, Session
+from shellsession.models import Request
+from shellsession.policy.approval import Answerer, Question
+from shellsession.policy.commands import analyze
+from shellsession.policy.proposals import covered, plain, proposed
+
+_ME = Answerer(1, 0, "me")
+
+
+@pytest.mark.parametrize(
+    ("command", "rules"),
+    [
+        ("ls", ["ls"]),
+        ("/bin/ls -l", ["/bin/ls -l"]),
+        ("git push origin main", ["git push origin main"]),
+        ("git commit -m 'a * b'", ["git commit -m a * b"]),
+        ("grep -r \"two words\" 'src'", ["grep -r two words src"]),
+        ("pytest -q tests/a.py", ["pytest -q tests/a.py"]),
+        ("cd /srv/app && git status", ["cd /srv/app", "git status"]),
+        ("git log | head -3; ls", ["git log", "head -3", "ls"]),
+        ("cp a b\nrm a\n", ["cp a b", "rm a"]),
+        ("ls x 2>/dev/null", ["ls x"]),
+        ("ls x >/dev/null 2>&1 || true", ["ls x", "true"]),
+        ("ls; ls", ["ls"]),
+    ],
+)
+def test_proposal_for_plain_commands_is_their_words(command: str, rules: list[str]) -> None:
+    assert [" ".join(words) for words in proposed(command)] == rules
+    assert covered(command, proposed(command)) == proposed(command)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(
+            "git -c core.pager=x log",
+            "git --exec-path=x log",
+            "git push --receive-pack=x y",
+            "git st",
+            "git",
+            "git bisect",
+        ),
+        *("find . -exec rm {} +", "find . -name x", "xargs ls", "env X=1 ls", "sudo ls", "bash -c ls", "sh x.sh"),
+        *("make test", "npm run test", "npx x", "python -c 'x'", "python3.12 x.py", "node -e x", "awk 'x' f"),
+        *(
+            "nohup ls",
+            "timeout 5 ls",
+            "ssh host ls",
+            "docker run x",
+            "watch ls",
+            "time ls",
+            "eval ls",
+            ". x",
+            "exec ls",
+        ),
+        *("alias ls=x", "export X=1", "trap x EXIT", "source x", "command ls", "enable -f x y", "ulimit -x 5"),
+        *("X=1 ls", "PATH=/tmp ls", "./x.sh", "bin/x", "$X", "echo $X", 'echo "$X"', "echo `ls`", "echo $(ls)"),
+        *("ls *", "ls a?", "ls [ab]", "ls {a,b}", "ls ~", "echo a\\ b", "echo $'a'", "cat <(ls)", 'echo "a!b"'),
+        *("echo x > f", "cat < f", "cat <<E\nx\nE", "cat <<<x", "ls &", "ls |& cat", "ls 2>f", "ls >/dev/nullx"),
+        *("f() { ls; }", "if true; then ls; fi", "while :; do ls; done", "{ ls; }", "( ls )", "! ls", "[[ a ]]"),
+        *("", " ", ";", "ls &&", "&& ls", "ls;; ls", "ls # x", "'a", "echo 'a\nb'", "echo 'a\x1b[2Jb'", "ls && make"),
+    ],
+)
+def test_proposal_for_what_is_not_plain_or_starts_others_is_none(command: str) -> None:
+    assert proposed(command) == () == covered(command, [("ls",), ("git", "log"), ("cat",), ("echo", "x")])
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["rm -rf build /etc", "rm -rf", "rm -fr build", "rm -rf build && ls", "rm -rf build > x", "X=1 rm -rf build"],
+)
+def test_rule_covers_its_exact_words_only(command: str) -> None:
+    rule = proposed("rm -rf build")
+    assert covered("rm  -rf 'build'", rule) == rule
+    assert covered(command, rule) == ()
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            ["ls", "a1", "'b c'", '"d"', "&&", "||", ";", "|", "\n", " ", "2>&1", ">/dev/null", "-x", "e=f", "%"]
+        ),
+        max_size=12,
+    ).map(" ".join)
+)
+def test_plain_text_has_the_words_that_the_grammar_finds(text: str) -> None:
+    commands = plain(text)
+    if commands is not None and not any("=" in words[0] for words in commands):
+        found = analyze(text)
+        assert (found.commands, found.fault) == (commands, "")
+
+
+def test_rule_does_not_cover_variables_or_input_of_the_request() -> None:
+    policy, rules = Policy(confirm="queue"), proposed("sort")
+    assert policy.judge(Request(b"sort"), remembered=rules).remembered == rules
+    for request in (Request(b"sort", env={"X": "1"}), Request(b"sort", stdin=b"x")):
+        assert policy.judge(request, remembered=rules).question == "sort"
+
+
+def test_rule_and_allow_cover_a_text_together_and_deny_comes_first() -> None:
+    policy = Policy(allow=["echo"], deny_commands=["rm"], confirm="queue")
+    assert policy.judge(Request(b"echo x && ls"), remembered=[("ls",)]).question == ""
+    assert policy.judge(Request(b"echo x && ls -l"), remembered=[("ls",)]).question
+    with pytest.raises(Exception, match="'rm' is denied"):
+        policy.judge(Request(b"rm"), remembered=[("rm",)])
+
+
+def test_queue_in_this_process_is_refused() -> None:
+    policy = Policy(confirm="queue")
+    assert Policy.from_dict(policy.to_dict()) == policy
+    for refused in (lambda: Session(policy=policy), lambda: policy.check("ls")):
+        with pytest.raises(InvalidRequest, match="wait in the daemon, and this session has none"):
+            refused()
+    with pytest.raises(InvalidRequest, match='or "queue", not'):
+        Policy(confirm="other")  # type: ignore[arg-type]
+
+
+@given(st.lists(st.sampled_from(["accept", "accept_session", "accept_rule", "decline", "cancel", "late"]), max_size=5))
+def test_question_has_the_first_answer_for_good(answers: list[str]) -> None:
+    question = Question(
+        id="q", agent="a", command="ls", cwd="/", digest="d", request="r", asked=0.0, until=10.0, rules=(("ls",),)
+    )
+    now, first = 1.0, ""
+    for answer in answers:
+        if answer == "late":
+            now = 11.0
+            continue
+        try:
+            question = question.answered(answer, _ME, now)
+        except InvalidRequest:
+            assert first or now > 10
+        else:
+            assert not first
+            assert now < 10
+            first = answer
+    state = {"": "expired" if now > 10 else "open", "decline": "declined", "cancel": "cancelled"}.get(first, "accepted")
+    assert question.at(now).state == state
+    assert (question.at(now).refusal == "") == (state == "accepted")
+    assert Question.from_dict(question.to_dict()) == question
