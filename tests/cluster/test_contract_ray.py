@@ -11,7 +11,7 @@ import test_contract
 from clusters import LONG
 from test_contract import *  # noqa: F403 - its tests
 
-from shellsession import Session
+from shellsession import Session, Workflow
 from shellsession.cluster import RayAgents
 
 pytestmark = pytest.mark.timeout(2 * LONG)
@@ -30,3 +30,23 @@ def sh(agents: RayAgents, place: Path, request: pytest.FixtureRequest) -> Iterat
     session = agents.session(request.node.name, **options)
     yield cast(Session, session)
     session.close()
+
+
+def test_workflow_runs_and_is_resumed_in_a_session_of_a_cluster(agents: RayAgents, place: Path) -> None:
+    workflow = Workflow.loads("""
+steps:
+- run: echo up; exec sleep 1000
+  background: true
+  ready: {output: ^up}
+- id: size
+  run: export V=one; SIZE=3
+  outputs: [SIZE]
+- run: '[[ -e ok ]]; echo "$V ${{SEEN}}"'
+  env: {SEEN: "${{ steps.size.outputs.SIZE }}"}
+""".replace("${{SEEN}}", "$SEEN"))
+    with agents.session("flow", cwd=str(place)) as session:
+        assert [one.outcome for one in workflow.run(session, durable=True).steps] == ["success", "success", "failure"]
+        (place / "ok").touch()
+        report = workflow.run(session, resume=True)
+        assert (report.ok, report.steps[2].output) == (True, "one 3\n"), report.to_markdown()
+        session.close()

@@ -229,6 +229,23 @@ def test_shell_of_a_failed_run_lives_on_for_a_while(daemon: Daemon, place: Path,
     assert b"\n1\n" in cli(daemon.socket, "workflow", "run", str(path), "--resume", env=env).stdout
 
 
+def test_secret_that_is_not_in_the_environment_is_asked_for(
+    daemon: Daemon, place: Path, env: dict[str, str]
+) -> None:
+    (path := place / "w.yml").write_text("secrets: [PIN]\nsteps: [{run: 'echo ${#PIN} $PIN'}]\n")
+    master, slave = os.openpty()
+    words = ("workflow", "run", str(path))
+    with command(daemon.socket, *words, env=env, stdin=slave, stderr=slave, start_new_session=True) as process:
+        os.close(slave)
+        asked = os.read(master, 100)
+        os.write(master, b"sesame\n")
+        assert process.stdout is not None
+        said = process.stdout.read()
+        assert (asked, process.wait(PATIENCE)) == (b"PIN: ", 0), said
+    assert b"6 ***\n" in said
+    assert b"sesame" not in said + all_shown(master)
+
+
 def test_terminal_shows_a_table_that_changes(daemon: Daemon, path: str, env: dict[str, str]) -> None:
     master, slave = os.openpty()
     with command(daemon.socket, "workflow", "run", path, env=env | {"TERM": "xterm"}, stdout=slave) as process:
