@@ -376,6 +376,8 @@ class Runner:
         finally:
             if rest := lines.rest():
                 yield from self._tell(StepOutput(step=number, text=rest))
+        if not lines.is_fed and result.stdout:  # it was joined, or has ended before: this is all that it has printed
+            yield from self._tell(StepOutput(step=number, text=self._mask(result.stdout)))
         if result.replayed and number == self._joins:
             raise self._unknown(number, "it has ended, and the shell with what it has changed is lost")
         if result.replayed and not result.state_kept:  # the next call says that the shell had ended, and does not run
@@ -630,11 +632,11 @@ class _Lines:
 
     def __init__(self, number: int, mask: Callable[[str], str], on_event: OnEvent | None) -> None:
         self._number, self._mask, self._on_event = number, mask, on_event
-        self._pending = b""
+        self._pending, self.is_fed = b"", False
 
     def feed(self, _: object, data: bytes) -> Any:
         """Report the lines that are complete."""
-        self._pending += data
+        self._pending, self.is_fed = self._pending + data, True
         if self._on_event is None:
             return None
         if end := self._pending.rfind(b"\n") + 1:

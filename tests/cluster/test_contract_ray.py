@@ -33,7 +33,8 @@ def sh(agents: RayAgents, place: Path, request: pytest.FixtureRequest) -> Iterat
 
 
 def test_workflow_runs_and_is_resumed_in_a_session_of_a_cluster(agents: RayAgents, place: Path) -> None:
-    workflow = Workflow.loads("""
+    workflow = Workflow.loads(
+        """
 steps:
 - run: echo up; exec sleep 1000
   background: true
@@ -43,7 +44,8 @@ steps:
   outputs: [SIZE]
 - run: '[[ -e ok ]]; echo "$V ${{SEEN}}"'
   env: {SEEN: "${{ steps.size.outputs.SIZE }}"}
-""".replace("${{SEEN}}", "$SEEN"))
+""".replace("${{SEEN}}", "$SEEN")
+    )
     with agents.session("flow", cwd=str(place)) as session:
         assert [one.outcome for one in workflow.run(session, durable=True).steps] == ["success", "success", "failure"]
         (place / "ok").touch()

@@ -21,7 +21,7 @@ from system import PATIENCE, SOAK
 from warm import PROGRAM
 
 from shellsession import InvalidRequest, InvalidWorkflow, OutcomeUnknown, Policy, Session, Workflow, aconnect, connect
-from shellsession.workflow.report import Event, Report, StepEnded
+from shellsession.workflow.report import Event, Report, StepEnded, StepOutput
 
 # Each step leaves a line in a file that nobody may write twice, and something in the shell. The last prints all of it.
 _STEPS: Final = """\
@@ -323,8 +323,16 @@ def test_step_that_exits_while_no_process_waits_is_joined(daemon: Daemon, place:
     text = _LONG.replace("sleep 600; X=2", "X=2; until [[ -e go ]]; do sleep 0.02; done; exit 0")
     workflow, _ = _stopped(place, text, daemon.socket)
     with connect("w", daemon.socket, False) as session:
-        report = workflow.run(session, resume=True, on_event=lambda _: (place / "go").touch())
+        said = list[tuple[int, str]]()
+
+        def go(event: Event) -> None:
+            (place / "go").touch()
+            if isinstance(event, StepOutput):
+                said.append((event.step, event.text))
+
+        report = workflow.run(session, resume=True, on_event=go)
         assert (report.ok, report.steps[2].output) == (True, "2\n"), report.to_markdown()
+        assert said == [(2, "begun\n"), (3, "2\n")]  # also what it has printed before
         session.close()
 
 

@@ -229,9 +229,7 @@ def test_shell_of_a_failed_run_lives_on_for_a_while(daemon: Daemon, place: Path,
     assert b"\n1\n" in cli(daemon.socket, "workflow", "run", str(path), "--resume", env=env).stdout
 
 
-def test_secret_that_is_not_in_the_environment_is_asked_for(
-    daemon: Daemon, place: Path, env: dict[str, str]
-) -> None:
+def test_secret_that_is_not_in_the_environment_is_asked_for(daemon: Daemon, place: Path, env: dict[str, str]) -> None:
     (path := place / "w.yml").write_text("secrets: [PIN]\nsteps: [{run: 'echo ${#PIN} $PIN'}]\n")
     master, slave = os.openpty()
     words = ("workflow", "run", str(path))
