@@ -56,7 +56,8 @@ def _has_fifo(view: View) -> bool:
 def test_base_with_the_changes_is_what_the_mount_shows(overlay_place: Path, base: list[Any], layers: list[Any]) -> None:
     with TemporaryDirectory(dir=overlay_place) as directory:
         overlay = Overlay(Path(directory), base)
-        view = overlay.play(*layers)[-1]
+        overlay.play(*layers)
+        view = overlay.view()
         skipped = [change.path for change in changes(overlay.base, overlay.layers) if change.skipped]
         _apply(overlay)
         tree = overlay.tree()
