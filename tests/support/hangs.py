@@ -160,7 +160,7 @@ CHOSEN: Final = {
     ),
     "cat without a file": Hang("cat", "terminal", "cat reads the terminal", True),
     "grep without a file": Hang("grep pattern", "terminal", "grep reads the terminal", True),
-    "a server that holds the pipe": Hang("bash -c 'sleep 50 & echo started' | cat", "pipe", " sleep writes"),
+    "a server that holds the pipe": Hang("bash -c 'sleep 50 & echo started' | cat", "pipe sleep", "sleep "),
     "a server in Node.js": Hang(
         "node -e 'require(\"http\").createServer().listen(0)'", "listen", "node waits for connections"
     ),

@@ -164,12 +164,14 @@ def writes_below(pid: int, directory: str) -> bool:
     return any(proc.link(file).startswith(directory + "/") and _is_written_to(file) for file in files)
 
 
-def ends(pids: Iterable[int], file: tuple[int, int], writing: bool) -> Iterator[int]:
-    """Yield each process that has the file (by device and inode) open for writing, or else for reading."""
-    mode = stat.S_IWUSR if writing else stat.S_IRUSR
+def ends(pids: Iterable[int], path: str, writing: bool) -> Iterator[int]:
+    """Yield each process that has a pipe, given by its path in /proc, open for writing, or else for reading."""
+    mode, name = stat.S_IWUSR if writing else stat.S_IRUSR, proc.link(path)
+    # The name of a pipe is the same everywhere; that of a FIFO is not, and takes longer to compare.
+    of, wanted = (proc.link, name) if name.startswith("pipe:") else (proc.identity, proc.identity(path))
     for pid in pids:
-        paths = (f"/proc/{pid}/fd/{fd}" for fd in descriptors(pid))
-        if any(proc.identity(path) == file and proc.mode_of_link(path) & mode for path in paths):
+        fds = (f"/proc/{pid}/fd/{fd}" for fd in proc.names(f"/proc/{pid}/fd"))
+        if any(of(fd) == wanted and proc.mode_of_link(fd) & mode for fd in fds):
             yield pid
 
 

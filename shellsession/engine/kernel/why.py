@@ -286,22 +286,23 @@ class _Look:
 
     def _pipe(self, one: Process, path: str, target: str, reading: bool) -> _Wait:
         """What a process waits for that reads, or writes, a pipe or FIFO: who has the other end."""
-        file, verb = proc.identity(path), "reads" if reading else "writes"
+        verb = "reads" if reading else "writes"
         is_named = not target.startswith("pipe:")
         what = f"the FIFO {_shown(target)}" if is_named else "a pipe"
         there = "writes" if reading else "reads"
-        ours = list(activity.ends(self._all, file, reading))
-        if peers := frozenset(pid for pid in ours if pid != one.pid and pid in self._found):
-            name = _shown(self._found[min(peers)].comm)
-            return _Wait("pipe", f"{verb} {what} that {name} {there}", peers)
-        if not reading and any(activity.ends([os.getpid()], file, False)):
+        # Bash comes last: it has many descriptors, and seldom this one.
+        ours = (pid for pid in reversed(self._all) if pid != one.pid)
+        if (peer := next(activity.ends(ours, path, reading), 0)) in self._found:
+            return _Wait("pipe", f"{verb} {what} that {_shown(self._found[peer].comm)} {there}", frozenset({peer}))
+        if not (peer or reading) and any(activity.ends([os.getpid()], path, False)):
             return _Wait("output", "waits until its output is read")
-        for pid in (*ours, *activity.ends(_others(self._all), file, reading)):
-            if pid != one.pid:
-                return _Wait("pipe", f"{verb} {what} that {_who(pid)} {there}")
+        peer = peer or next(activity.ends(_others(self._all), path, reading), 0)
+        if peer:
+            return _Wait("pipe", f"{verb} {what} that {_who(peer)} {there}")
         if hidden := frozenset(pid for pid in self._found if pid != one.pid and not activity.may_look(pid)):
             return _Wait("pipe", f"{verb} {what}", hidden)
-        nobody = f"{verb} {what}, which nobody {'else ' * bool(ours)}{there}"
+        is_own = any(activity.ends([one.pid], path, reading))
+        nobody = f"{verb} {what}, which nobody {'else ' * is_own}{there}"
         return _Wait("fifo", nobody) if is_named else _Wait("pipe", nobody, is_vague=True)
 
     # -- sockets
@@ -375,7 +376,7 @@ def _foreground(found: dict[int, Process]) -> dict[int, Process]:
     """
     bash = next(iter(found), 0)
     roots = [one for one in found.values() if one.parent == bash]
-    if len(roots) < 2:
+    if len(roots) < 2 or len({one.comm for one in roots}) < 2:
         return found
     front = [one for one in roots if one.session == found[bash].session] or roots
     front = [one for one in front if not activity.ignores(one.pid, 2)] or front
