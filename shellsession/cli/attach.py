@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from contextlib import closing, suppress
 from typing import Any, Final
 
+from ..daemon.client import admin
 from ..daemon.client.admin import Visit
 from ..daemon.client.link import Link
 from ..daemon.client.remote import limits_fields
@@ -35,6 +36,7 @@ from ..errors import (
 )
 from ..models import Limits
 from . import arguments
+from .approvals import lines_of
 from .arguments import escaped
 from .prompt import open_prompt
 from .terminal import CTRL_C, LEAVE, STDIN, UserTerminal
@@ -114,7 +116,7 @@ class AgentConnection:
     """A connection to the daemon for requests about one agent."""
 
     def __init__(self, agent: str, path: str) -> None:
-        self.agent = agent
+        self.agent, self.path = agent, path
         channel, self._poller = UnixTransport(path).connect(start=False), Poller()
         self.fd = channel.fileno()
         self._link = Link(channel, self._poller)
@@ -142,6 +144,7 @@ class Watcher:
         self.terminal, self.connection = terminal, connection
         self.name = escaped(connection.agent)
         self.welcome = f"watching {self.name}: Ctrl-C or Ctrl-] leaves"
+        self.answered = set[str]()  # our own questions
         self.running = ""  # whose command runs: "agent", "person" (another one), "own" (ours), or "" for none
 
     def watch(self) -> None:
@@ -182,6 +185,9 @@ class Watcher:
                 if self.running != "own":  # otherwise the reply says so
                     say(f"refused: {escaped(header['reason'])}")
                 self.running = "" if header["begun"] else self.running
+            case "asks" if header["question"]["id"] not in self.answered:
+                for line in lines_of(header["question"]):
+                    say(line)
             case "restarted":
                 say(f"the session of {self.name} was restarted: a fresh shell, in its first directory")
             case "closed":
@@ -319,6 +325,11 @@ class Person(Watcher):
     def handle(self, message: Message) -> None:
         """Show an event, or handle a reply."""
         header = message.header
+        if header.get("event") == "asks" and "id" in header:  # about our own command: whoever typed it has said yes
+            self.answered.add(header["question"]["id"])
+            with suppress(InvalidRequest):
+                admin.answer(header["question"]["id"], "accept", socket=self.connection.path)
+            return
         verb = self._pending.pop(str(header.get("id")), None)
         if verb is None or verb == "watch":
             welcome = self.welcome

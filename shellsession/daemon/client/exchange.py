@@ -189,6 +189,7 @@ class Exchange:
         self._retries = Retries()
         self._received = 0  # bytes of output
         self.done = False  # the reply has come
+        self.asks = False  # a person was asked whether the command may run
 
     async def next(self) -> Message:
         """The next event, or the reply, which ends the exchange (``done``).
@@ -297,6 +298,7 @@ class Exchange:
         if message.header.get("id") not in (self.id, None):  # None: the daemon did not understand the request
             raise ProtocolError("the daemon replied to a request that was never sent: stop it")
         if message.header.get("event") != "output":
+            self.asks = self.asks or message.header.get("event") == "asks"
             return True
         at = field(message.header, "at", int)
         field(message.header, "stream", str)

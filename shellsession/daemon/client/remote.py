@@ -156,6 +156,10 @@ def check_elsewhere(options: SessionOptions) -> None:
             raise InvalidRequest(f"{name} is {path!r:.100}: a session elsewhere (via) needs an absolute path")
 
 
+_STILL_ASKED: Final = (
+    "the daemon has ended while a person was asked whether the command may run: nothing was run, and the question still"
+    " waits (`shellsession approvals`); the same call again gets its answer"
+)
 # The options of ``connect`` and ``aconnect``.
 CONNECT_OPTIONS: Final = ("socket", "start", "create", "via", "remote", "idle_ttl", *SessionOptions.__annotations__)
 
@@ -386,6 +390,8 @@ class Remote(AnySession[PreparedRun]):
             replied = True
         except ShellSessionError as error:
             replied = True
+            if exchange.asks and isinstance(error, OutcomeUnknown) and await self._still_asks(exchange.id, backend):
+                error = DaemonUnavailable(_STILL_ASKED)
             self._forget_unknown(request, error)
             raise self._translate(error) from None
         finally:
@@ -396,6 +402,17 @@ class Remote(AnySession[PreparedRun]):
                     if not exchange.cancel_begun:  # a second Ctrl-C came before that
                         self._forget_handed(await exchange.cancel())
                     raise
+            exchange.close()
+
+    async def _still_asks(self, request: str, backend: Backend) -> bool:
+        """Does the next daemon know the question of a request that the last one had? Then its command has not begun."""
+        message = Message({"verb": "approvals", "asks": request}, ())
+        exchange = Exchange(backend, self.transport, message, start=self._start)
+        try:
+            return bool(from_part((await exchange.next()).parts))
+        except ShellSessionError:
+            return False
+        finally:
             exchange.close()
 
     async def _open_session(self, backend: Backend, **more: object) -> None:

@@ -39,8 +39,9 @@ from ...signatures import deadline
 from ...state.snapshot import Snapshot
 from ...state.values import Restored
 from ..protocol.messages import closed_meanwhile, from_part, from_result, to_part, to_result
-from ..protocol.wire import PARTS_MAX, PROTOCOL, to_json
+from ..protocol.wire import PARTS_MAX, PROTOCOL, encode, to_json
 from . import requests
+from .approvals import described
 from .connection import LEFT, Answer, Incoming, Listener
 from .inside import is_inside, refuse_inside
 from .shared import Fanout, SharedSession
@@ -627,6 +628,9 @@ async def _why(shared: SharedSession, _: Incoming) -> Answer:
 
 async def _watch(shared: SharedSession, incoming: Incoming) -> Answer:
     command, person = shared.watch(incoming.connection)
+    for question in shared.approvals.waiting(shared.agent):
+        asks = {"event": "asks", "agent": shared.agent, "question": described(question)}
+        incoming.connection.send(encode(asks))
     value = {"value": command[: room_for(1)], "person": person, "held": shared.session.attached}
     return Answer(value, (shared.output_tail,))
 
