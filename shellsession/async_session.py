@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from .base import CALLBACK_RUNS, LOOK_PATIENCE, Base, check_count
 from .branch.checkpoint import name_of_checkpoint
+from .branch.files import AsyncBranchFiles
 from .engine.io.loop import LoopDrainer, LoopPoller, LoopWaiter, TaskLine, TaskPlace, adrive, ends_by, to_its_end
 from .engine.io.threads import Steps, T, drive
 from .engine.verbs.engine import Moved, RestartPending
@@ -538,6 +539,15 @@ class AsyncSession(Base, LoopSession[Request]):
     async def drop_checkpoint(self, checkpoint: Checkpoint | str) -> None:
         """As ``Session.drop_checkpoint``."""
         self._mine().drop_checkpoint(name_of_checkpoint(checkpoint))
+
+    @property
+    def branch(self) -> AsyncBranchFiles:
+        """As ``Session.branch``; its methods are coroutines."""
+        return AsyncBranchFiles(self._act_on_branch)
+
+    async def _act_on_branch(self, action: str, given: dict[str, Any]) -> Any:
+        """Do what a method of ``AsyncBranchFiles`` does."""
+        return await self._start(lambda: self._mine().act_on_branch(action, given), TaskPlace())
 
     async def fork(self) -> Self:
         """As ``Session.fork``."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from .base import CALLBACK_RUNS, LOOK_PATIENCE, Base, check_count
 from .branch.checkpoint import name_of_checkpoint
+from .branch.files import BranchFiles
 from .engine.io.line import Line, ThreadPlace
 from .engine.io.threads import Poller, Steps, T, drive
 from .engine.io.waiter import Waiter
@@ -401,6 +402,11 @@ class Session(Base, ThreadSession[Request]):
     def drop_checkpoint(self, checkpoint: Checkpoint | str) -> None:
         """Forget a checkpoint, and remove the files that only it has. Raises BranchUnavailable and InvalidRequest."""
         self._mine().drop_checkpoint(name_of_checkpoint(checkpoint))
+
+    @property
+    def branch(self) -> BranchFiles:
+        """What was written on the branch of the files: show it, apply it, or discard it."""
+        return BranchFiles(lambda *given: self._start(lambda: self._mine().act_on_branch(*given), ThreadPlace()))
 
     def fork(self) -> Self:
         """Return a new session with the state of this one, and with its options: limits, sandbox, policy, redaction.

@@ -5,13 +5,16 @@ from __future__ import annotations
 import atexit
 import shutil
 import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 
 import kinds
 import pytest
 
-from shellsession import InvalidRequest, JobsRunning, Session
+from shellsession import BranchUnavailable, Conflict, InvalidRequest, JobsRunning, Session
+from shellsession.branch.files import BranchFiles
 from shellsession.branch.mounts import fault
 
 if reason := fault():
@@ -22,13 +25,20 @@ pytestmark = pytest.mark.usefixtures("company")
 
 BASE: Final = Path(tempfile.mkdtemp(prefix="branch-", dir="/tmp"))
 atexit.register(shutil.rmtree, BASE)
-(BASE / "file").write_text("base\n")
 OPTIONS: Final = {"branch": str(BASE), "cwd": str(BASE)}
 
 
 @pytest.fixture(autouse=True)
-def _base_is_untouched() -> None:
-    assert [(path.name, path.read_text()) for path in BASE.rglob("*")] == [("file", "base\n")]
+def _base() -> Iterator[None]:
+    for path in BASE.iterdir():
+        path.unlink()
+    (BASE / "file").write_text("base\n")
+    yield
+    (BASE / "file").write_text("base\n")
+
+
+def of_base() -> dict[str, str]:
+    return {path.name: path.read_text() for path in BASE.rglob("*")}
 
 
 def test_rollback_brings_back_files_and_shell(sh: Session) -> None:
@@ -76,3 +86,54 @@ def test_checkpoint_is_refused_while_something_may_write(sh: Session) -> None:
     assert [one.name for one in sh.checkpoints()] == ["now"]
     with pytest.raises(InvalidRequest, match="already"):
         sh.checkpoint("now")
+
+
+def branch_of(sh: Session) -> Any:
+    """The branch, with the interface of ``BranchFiles``."""
+    branch = sh.branch
+    return branch if isinstance(branch, BranchFiles) else kinds.Blocking(cast(Any, branch), cast(Any, sh)._loop)
+
+
+def test_branch_is_shown_and_applied_to_its_directory(sh: Session) -> None:
+    branch = branch_of(sh)
+    sh.run("X=1; echo one >file", check=True)
+    sh.checkpoint("one")
+    sh.run("echo new >new; mkdir d; cd d", check=True)
+    assert [(one.path, one.kind) for one in branch.diff()] == [("d", "added"), ("file", "changed"), ("new", "added")]
+    assert [one.path for one in branch.diff("one")] == ["d", "new"]
+    assert b"+++ b/new" in branch.diff("one", patch=True)
+    assert of_base() == {"file": "base\n"}
+    assert [one.path for one in branch.apply(["new"])] == ["new"]
+    assert of_base() == {"file": "base\n", "new": "new\n"}
+    assert [one.name for one in sh.checkpoints()] == ["one"]
+    sh.run("rmdir ../d; mkdir ../d; cd ../d")
+    assert [one.path for one in branch.apply()] == ["d", "file"]
+    assert (BASE / "file").read_text() == "one\n"
+    assert (sh.checkpoints(), branch.diff()) == ([], ())
+    result = sh.run("pwd; cat ../file ../new; echo $X; echo later >../file")
+    assert result.stdout == f"{BASE}/d\none\nnew\n1\n"
+    assert (BASE / "file").read_text() == "one\n"
+    (BASE / "d").rmdir()
+
+
+def test_discard_gives_up_what_was_written_and_conflict_writes_nothing(sh: Session) -> None:
+    branch = branch_of(sh)
+    sh.run("echo one >file; X=1", check=True)
+    time.sleep(0.02)  # a tick of the file system's clock
+    (BASE / "file").write_text("changed meanwhile\n")
+    with pytest.raises(Conflict, match="file"):
+        branch.apply()
+    assert of_base() == {"file": "changed meanwhile\n"}
+    sh.run("sleep 100 &")
+    with pytest.raises(JobsRunning):
+        branch.discard()
+    sh.run("kill %1; wait %1")
+    branch.discard()
+    assert sh.run("cat file; echo $X").stdout == "changed meanwhile\n1\n"
+    with pytest.raises(InvalidRequest, match="paths must be"):
+        branch.apply("file")
+
+
+def test_session_without_a_branch_says_so() -> None:
+    with Session() as sh, pytest.raises(BranchUnavailable, match="open it with branch="):
+        sh.branch.diff()

@@ -114,6 +114,7 @@ _OF_THIS_PROCESS = {"fork_many"}
 _STATE = {
     "after",
     "before",
+    "branch",
     "closed",
     "command",
     "cwd",

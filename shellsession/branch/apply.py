@@ -18,7 +18,7 @@ from errno import EDQUOT, ENOSPC
 from typing import Any, Final
 
 from ..errors import ApplyFailed, Conflict, InvalidRequest
-from .changes import Change, compare
+from .changes import Change, change_of, compare
 from .trees import Entry, Trees, dress, entry_at, listed, open_directory, open_file, split, sync
 
 _JOURNAL: Final = "apply.json"
@@ -156,10 +156,7 @@ class _Job:
 
     @classmethod
     def of(cls, journal: dict[str, Any]) -> _Job:
-        changes = [
-            Change(path, kind, tuple(what), before and Entry(*before), after and Entry(*after), skipped, note)
-            for path, kind, what, before, after, skipped, note in journal["changes"]
-        ]
+        changes = map(change_of, journal["changes"])
         return cls(journal["base"], journal["layers"], journal["userxattr"], journal["nonce"], tuple(changes))
 
 

@@ -20,6 +20,7 @@ import re
 import shutil
 import stat
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import sha256
 from itertools import count
@@ -30,7 +31,10 @@ from ..engine.kernel import proc
 from ..engine.kernel.vfork import Call
 from ..errors import BranchUnavailable, InvalidRequest
 from . import mounts
+from .apply import apply, moment
+from .changes import Change, changes
 from .checkpoint import Checkpoint
+from .patch import patch
 
 _RECORD: Final = "branch.json"
 _LAYERS: Final = "layers"
@@ -67,6 +71,7 @@ class Branch:
         self.layers: list[str] = []
         self._checkpoints: dict[str, _Frozen] = {}
         self._parent = ""  # the checkpoint of which the files are a continuation
+        self._opened = 0  # what ``apply.moment`` said when the branch was begun, or applied as a whole
         self.spaces: mounts.Spaces | None = None
         self._lock = -1
 
@@ -81,6 +86,7 @@ class Branch:
             self._make_directory()
             self._read()
             self.add_layer()
+            self._opened = self._opened or moment(self.base)
             covered = self._covered(all_mounts)
             self.spaces = mounts.make(self.base, self._path(_LAYERS), self.layers, covered)
             self._write()
@@ -116,11 +122,14 @@ class Branch:
 
     def _remove_all(self) -> None:
         """Remove all that is ours. A directory that a caller has named stays."""
+        if self._is_at_home:
+            _remove(self.directory)
+            return
         for name in (_LAYERS, _STATES):
             _remove(self._path(name))
-        os.unlink(self._path(_RECORD))
-        if self._is_at_home:
-            os.rmdir(self.directory)
+        for name in os.listdir(self.directory):
+            if name.endswith(".json"):
+                os.unlink(self._path(name))
 
     def _check(self, all_mounts: list[_Mount]) -> None:
         """Raise BranchUnavailable if there can be no branch of this directory, or not with its layers there."""
@@ -190,7 +199,7 @@ class Branch:
 
     def _read(self) -> None:
         """Read what was written last. Raises BranchUnavailable if this is the directory of something else."""
-        self.layers, self._checkpoints, self._parent = [], {}, ""
+        self.layers, self._checkpoints, self._parent, self._opened = [], {}, "", 0
         try:
             with open(self._path(_RECORD), encoding="utf-8") as file:
                 record = json.load(file)
@@ -207,7 +216,7 @@ class Branch:
             )
         frozen = (_Frozen(Checkpoint(*one), layers, state) for one, layers, state in record["checkpoints"])
         self._checkpoints, self._parent = {one.checkpoint.name: one for one in frozen}, record["parent"]
-        self.layers = record["layers"]
+        self.layers, self._opened = record["layers"], record["opened"]
         if not self._is_written(self.layers[-1]):
             self.layers.pop()
         self._sweep()
@@ -218,6 +227,7 @@ class Branch:
             "base": self.base,
             "layers": self.layers,
             "parent": self._parent,
+            "opened": self._opened,
             "checkpoints": list(self._checkpoints.values()),
         }
         fresh = self._path(f"{_RECORD}.new")
@@ -297,6 +307,49 @@ class Branch:
         self._parent = dropped.parent if self._parent == name else self._parent
         self._write()
         self._sweep()
+
+    # -- what it changes
+
+    def diff(self, since: str) -> tuple[Change, ...]:
+        """What the branch changes, since a checkpoint or ("") since it was begun. Raises InvalidRequest and OSError."""
+        return changes(self.base, self._uppers(), since=self._count(since))
+
+    def patch(self, since: str) -> bytes:
+        """The same as a patch that git takes."""
+        return patch(self.base, self._uppers(), since=self._count(since))
+
+    def apply(self, paths: Sequence[str] | None, overwrite: bool) -> tuple[tuple[Change, ...], bool]:
+        """Write the changes to the base; see ``apply.apply``. Also returns whether there is a new layer.
+
+        Applied as a whole, the branch begins anew: without layers, and without checkpoints, which were of another base.
+        """
+        uppers = self._uppers()
+        done = apply(self.base, uppers, self.directory, self._opened, paths=paths, overwrite=overwrite)
+        whole = paths is None and not changes(self.base, uppers)
+        if whole:
+            self._opened = moment(self.base)
+            self.discard()
+        return done, whole
+
+    def discard(self) -> None:
+        """Give up what was written, and the checkpoints."""
+        self._stack([])
+        self._checkpoints, self._parent = {}, ""
+        self._write()
+        self._sweep()
+
+    def _uppers(self) -> list[str]:
+        self.open()
+        return [self._path(_LAYERS, name, "upper") for name in self.layers]
+
+    def _count(self, since: str) -> int:
+        """How many of the layers belong to a checkpoint. Raises InvalidRequest."""
+        layers = self._named(since).layers if since else []
+        if layers != self.layers[: len(layers)]:
+            raise InvalidRequest(
+                f"the files are no continuation of the checkpoint {since!r}: name one that they are of"
+            )
+        return len(layers)
 
     def _named(self, name: str) -> _Frozen:
         if (found := self._checkpoints.get(name)) is None:

@@ -6,7 +6,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from .trees import CAPABILITIES, SETUID, Entry, Opened, Trees, attributes, listed, open_file
 
@@ -29,6 +29,12 @@ class Change(NamedTuple):
     after: Entry | None = None
     skipped: str = ""
     note: str = ""
+
+
+def change_of(fields: Sequence[Any]) -> Change:
+    """Return a change from its fields as JSON has them."""
+    path, kind, what, before, after, skipped, note = fields
+    return Change(path, kind, tuple(what), before and Entry(*before), after and Entry(*after), skipped, note)
 
 
 def changes(base: str, layers: Sequence[str], *, since: int = 0, userxattr: bool = True) -> tuple[Change, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -310,6 +311,93 @@ def fork(args: Namespace, _: ArgumentParser) -> int:
 
     with Visit(args.agent, args.socket) as visit, visit.fork(args.to) as child:
         return _say_missing(child.restored)
+
+
+@verb(
+    "[OPTIONS] (diff | apply | discard) AGENT [PATH...]",
+    option("--patch", action="store_true", help="diff: print a patch that `git apply` takes"),
+    option("--since", metavar="CHECKPOINT", default="", help="diff: what was written after this checkpoint"),
+    option("--overwrite", action="store_true", help="apply: write also what has changed in the directory meanwhile"),
+    add_place,
+    option("action", choices=("diff", "apply", "discard"), help="what to do with what was written"),
+    add_agent,
+    option("paths", metavar="PATH", nargs="*", help="apply: only these, below the directory"),
+    examples=[
+        ("shellsession branch diff builder", "list what it has added, changed and removed"),
+        ("shellsession branch diff --patch builder | git apply", "the same as a patch"),
+        ("shellsession branch apply builder src README.md", "write these to the directory itself"),
+        ("shellsession branch discard builder", "give up all that it wrote, and its checkpoints"),
+    ],
+)
+def branch(args: Namespace, parser: ArgumentParser) -> int:
+    """Show what an agent's commands have written on the branch of its files (`shellsession run --branch DIR`), write it
+    to the directory itself, or discard it. Its session must be open, and no job of it may run, but for diff. If what is
+    to be written has changed in the directory meanwhile, apply writes nothing."""
+    if args.paths and args.action != "apply":
+        parser.error("PATH is for apply")
+    from ..daemon.client.admin import Visit
+
+    with Visit(args.agent, args.socket) as visit:
+        if args.action == "discard":
+            visit.branch.discard()
+            return 0
+        if args.action == "apply":
+            found: Any = visit.branch.apply(args.paths or None, overwrite=args.overwrite)
+        else:
+            found = visit.branch.diff(args.since, patch=args.patch)
+    if isinstance(found, bytes):
+        sys.stdout.buffer.write(found)
+        sys.stdout.flush()
+        return 0
+    for one in found:
+        show(f"{one.kind:8} {escaped(one.path)}")
+        if said := "; ".join(filter(None, (one.skipped, one.note))):
+            talk(f"{one.path}: {said}")
+    return 0
+
+
+_end_jobs: Final = option("--end-jobs", action="store_true", help="kill its jobs, which could write to the files")
+
+
+@verb(
+    "[OPTIONS] AGENT [NAME]",
+    _end_jobs,
+    add_place,
+    add_agent,
+    option("checkpoint", metavar="NAME", nargs="?", default="", help="by which rollback finds it"),
+    examples=[
+        ("shellsession checkpoint builder before-upgrade", "keep its files and its shell before a risky step"),
+        ("shellsession checkpoint --end-jobs builder", "with a name that is free, which it prints"),
+    ],
+)
+def checkpoint(args: Namespace, _: ArgumentParser) -> int:
+    """Freeze the files of an agent's branch and the state of its shell, and print the name of the checkpoint."""
+    from ..daemon.client.admin import Visit
+
+    with Visit(args.agent, args.socket) as visit:
+        show(escaped(visit.checkpoint(args.checkpoint, end_jobs=args.end_jobs).name))
+    return 0
+
+
+@verb(
+    "[OPTIONS] AGENT NAME",
+    option("--files-only", action="store_true", help="keep its bash as it is"),
+    _end_jobs,
+    add_place,
+    add_agent,
+    option("checkpoint", metavar="NAME", help="the name of the checkpoint"),
+    examples=[
+        ("shellsession rollback builder before-upgrade", "its files and its shell as they were then"),
+        ("shellsession rollback --files-only builder before-upgrade", "the files alone"),
+    ],
+)
+def rollback(args: Namespace, _: ArgumentParser) -> int:
+    """Bring the files of an agent's branch back to a checkpoint, and give it a bash with the state of then. What could
+    not be restored is listed, and the exit status is 1 then."""
+    from ..daemon.client.admin import Visit
+
+    with Visit(args.agent, args.socket) as visit:
+        return _say_missing(visit.rollback(args.checkpoint, files_only=args.files_only, end_jobs=args.end_jobs))
 
 
 @verb(

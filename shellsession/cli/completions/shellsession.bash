@@ -14,7 +14,7 @@ _shellsession() {
     kept=${word%"${word##*[$COMP_WORDBREAKS]}"} option=
     if [[ $word == --*=* ]]; then before=${word%%=*} option=${word%%=*}= word=${word#*=}; fi
     case "$verb $before" in
-    "$verb ${words[0]}") choices='run ls top send wait why interrupt jobs output restart snapshot restore fork kill attach approvals forget workflow log history status doctor serve bridge stop mcp agent completion' ;;
+    "$verb ${words[0]}") choices='run ls top send wait why interrupt jobs output restart snapshot restore fork branch checkpoint rollback kill attach approvals forget workflow log history status doctor serve bridge stop mcp agent completion' ;;
     'run -s' | 'run --session') choices='AGENTS' ;;
     'run --timeout' | 'run --patience' | 'run --idle-timeout' | 'run --idle-ttl' | 'run -C' | 'run --env' | 'run --idempotency-key' | 'run --socket' | 'run --via' | 'run --cwd' | 'run --branch' | 'run --startup' | 'run --write' | 'run --hide' | 'run --memory' | 'run --cpu' | 'run --pass-env' | 'run --deny' | 'run --allow' | 'run --redirect' | 'run --max-chars') choices='' ;;
     'run --on-timeout') choices='interrupt kill yield' ;;
@@ -45,6 +45,12 @@ _shellsession() {
     'restore '*) if [[ $word == -* ]]; then choices='-h --help --socket --via'; else choices='AGENTS'; fi ;;
     'fork --socket' | 'fork --via') choices='' ;;
     'fork '*) if [[ $word == -* ]]; then choices='-h --help --socket --via'; else choices='AGENTS'; fi ;;
+    'branch --since' | 'branch --socket' | 'branch --via') choices='' ;;
+    'branch '*) if [[ $word == -* ]]; then choices='-h --help --patch --since --overwrite --socket --via'; else choices='diff apply discard'; fi ;;
+    'checkpoint --socket' | 'checkpoint --via') choices='' ;;
+    'checkpoint '*) if [[ $word == -* ]]; then choices='-h --help --end-jobs --socket --via'; else choices='AGENTS'; fi ;;
+    'rollback --socket' | 'rollback --via') choices='' ;;
+    'rollback '*) if [[ $word == -* ]]; then choices='-h --help --files-only --end-jobs --socket --via'; else choices='AGENTS'; fi ;;
     'kill --socket' | 'kill --via') choices='' ;;
     'kill '*) if [[ $word == -* ]]; then choices='-h --help --all --socket --via'; else choices='AGENTS'; fi ;;
     'attach --others') choices='wait refuse' ;;

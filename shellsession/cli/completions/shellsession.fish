@@ -45,7 +45,7 @@ function _shtab_shellsession_using
   test "$_shtab_shellsession_cmdpath" = "$argv"
 end
 
-set -g _shtab_shellsession_commands run ls top send wait why interrupt jobs output restart snapshot restore fork kill attach approvals forget workflow log history status doctor serve bridge stop mcp agent completion
+set -g _shtab_shellsession_commands run ls top send wait why interrupt jobs output restart snapshot restore fork branch checkpoint rollback kill attach approvals forget workflow log history status doctor serve bridge stop mcp agent completion
 set -g _shtab_shellsession_opts_with_value --agent --allow --audit --branch --bytes --cpu --cwd --deny --env --exclude --filter --from --grep --hide --idempotency-key --idle-timeout --idle-ttl --input --junit --keys --lease --lines --log-file --log-level --markdown --max-chars --max-sessions --memory --model --on-timeout --only --others --pass-env --patience --reason --redirect --remove --rerun --session --since --skip --socket --sort --startup --stream --tail --timeout --until --via --write -C -n -s
 
 complete -c shellsession -e
@@ -184,6 +184,29 @@ complete -c shellsession -n '_shtab_shellsession_using fork' -s h -l help -d 'sh
 complete -c shellsession -n '_shtab_shellsession_using fork' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
 complete -c shellsession -n '_shtab_shellsession_using fork' -l via -x -d 'a program that leads to the daemon elsewhere, such as '"'"'ssh box'"'"''
 complete -c shellsession -n '_shtab_shellsession_using fork; and test $_shtab_shellsession_npos -eq 0' -ka "(shellsession ls --names 2>/dev/null)" -d 'whose session'
+complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a branch -d 'show, apply or discard what an agent wrote on its branch'
+complete -c shellsession -n '_shtab_shellsession_using branch' -s h -l help -d 'show this help message and exit'
+complete -c shellsession -n '_shtab_shellsession_using branch' -l patch -d diff
+complete -c shellsession -n '_shtab_shellsession_using branch' -l since -x -d diff
+complete -c shellsession -n '_shtab_shellsession_using branch' -l overwrite -d apply
+complete -c shellsession -n '_shtab_shellsession_using branch' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
+complete -c shellsession -n '_shtab_shellsession_using branch' -l via -x -d 'a program that leads to the daemon elsewhere, such as '"'"'ssh box'"'"''
+complete -c shellsession -n '_shtab_shellsession_using branch; and test $_shtab_shellsession_npos -eq 0' -ka "diff apply discard" -d 'what to do with what was written'
+complete -c shellsession -n '_shtab_shellsession_using branch; and test $_shtab_shellsession_npos -eq 1' -ka "(shellsession ls --names 2>/dev/null)" -d 'whose session'
+complete -c shellsession -n '_shtab_shellsession_using branch; and test $_shtab_shellsession_npos -ge 2' -ka "(__fish_complete_path (commandline -ct))" -d apply
+complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a checkpoint -d 'keep the files of an agent'"'"'s branch, and its shell'
+complete -c shellsession -n '_shtab_shellsession_using checkpoint' -s h -l help -d 'show this help message and exit'
+complete -c shellsession -n '_shtab_shellsession_using checkpoint' -l end-jobs -d 'kill its jobs, which could write to the files'
+complete -c shellsession -n '_shtab_shellsession_using checkpoint' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
+complete -c shellsession -n '_shtab_shellsession_using checkpoint' -l via -x -d 'a program that leads to the daemon elsewhere, such as '"'"'ssh box'"'"''
+complete -c shellsession -n '_shtab_shellsession_using checkpoint; and test $_shtab_shellsession_npos -eq 0' -ka "(shellsession ls --names 2>/dev/null)" -d 'whose session'
+complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a rollback -d 'bring an agent'"'"'s files and shell back to a checkpoint'
+complete -c shellsession -n '_shtab_shellsession_using rollback' -s h -l help -d 'show this help message and exit'
+complete -c shellsession -n '_shtab_shellsession_using rollback' -l files-only -d 'keep its bash as it is'
+complete -c shellsession -n '_shtab_shellsession_using rollback' -l end-jobs -d 'kill its jobs, which could write to the files'
+complete -c shellsession -n '_shtab_shellsession_using rollback' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
+complete -c shellsession -n '_shtab_shellsession_using rollback' -l via -x -d 'a program that leads to the daemon elsewhere, such as '"'"'ssh box'"'"''
+complete -c shellsession -n '_shtab_shellsession_using rollback; and test $_shtab_shellsession_npos -eq 0' -ka "(shellsession ls --names 2>/dev/null)" -d 'whose session'
 complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a kill -d 'close sessions, and end everything that runs in them'
 complete -c shellsession -n '_shtab_shellsession_using kill' -s h -l help -d 'show this help message and exit'
 complete -c shellsession -n '_shtab_shellsession_using kill' -l all -d 'the sessions of all agents'

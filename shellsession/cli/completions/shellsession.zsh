@@ -7,7 +7,9 @@ _shtab_shellsession_commands() {
     agent:'give a task to a small agent, with bash if you allow it'
     approvals:'show the commands that wait for your yes, and answer'
     attach:'use an agent'"'"'s session yourself, at a prompt'
+    branch:'show, apply or discard what an agent wrote on its branch'
     bridge:'connect a client elsewhere to the daemon here (see --via)'
+    checkpoint:'keep the files of an agent'"'"'s branch, and its shell'
     completion:'print a script for completion in bash, zsh or fish'
     doctor:'check this machine, and say how to fix what is missing'
     forget:'delete what is recorded about agents without a session'
@@ -22,6 +24,7 @@ _shtab_shellsession_commands() {
     output:'show parts of what a command printed'
     restart:'give an agent a fresh bash'
     restore:'give an agent a fresh bash with the state in a file'
+    rollback:'bring an agent'"'"'s files and shell back to a checkpoint'
     run:'run a command in an agent'"'"'s session'
     send:'type into the terminal of a running command'
     serve:'run the daemon that holds the sessions'
@@ -82,6 +85,21 @@ _shtab_shellsession_attach_options=(
 # guard to ensure default positional specs are added only once per session
 _shtab_shellsession_attach_defaults_added=0
 
+_shtab_shellsession_branch_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--patch[diff]"
+  "--since[diff]:CHECKPOINT:"
+  "--overwrite[apply]"
+  "--socket[the daemon\'s socket]:PATH:_files"
+  "--via[a program that leads to the daemon elsewhere, such as \'ssh box\']:WORDS:"
+  ":what to do with what was written:(diff apply discard)"
+  ":whose session:_shellsession_agents"
+  "*:apply:_files"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_shellsession_branch_defaults_added=0
+
 _shtab_shellsession_bridge_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--socket[the daemon\'s socket]:PATH:_files"
@@ -89,6 +107,18 @@ _shtab_shellsession_bridge_options=(
 
 # guard to ensure default positional specs are added only once per session
 _shtab_shellsession_bridge_defaults_added=0
+
+_shtab_shellsession_checkpoint_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--end-jobs[kill its jobs, which could write to the files]"
+  "--socket[the daemon\'s socket]:PATH:_files"
+  "--via[a program that leads to the daemon elsewhere, such as \'ssh box\']:WORDS:"
+  ":whose session:_shellsession_agents"
+  ":by which rollback finds it:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_shellsession_checkpoint_defaults_added=0
 
 _shtab_shellsession_completion_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
@@ -276,6 +306,19 @@ _shtab_shellsession_restore_options=(
 
 # guard to ensure default positional specs are added only once per session
 _shtab_shellsession_restore_defaults_added=0
+
+_shtab_shellsession_rollback_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--files-only[keep its bash as it is]"
+  "--end-jobs[kill its jobs, which could write to the files]"
+  "--socket[the daemon\'s socket]:PATH:_files"
+  "--via[a program that leads to the daemon elsewhere, such as \'ssh box\']:WORDS:"
+  ":whose session:_shellsession_agents"
+  ":the name of the checkpoint:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_shellsession_rollback_defaults_added=0
 
 _shtab_shellsession_run_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
@@ -487,7 +530,9 @@ _shtab_shellsession() {
         agent) _arguments -C -s -S $_shtab_shellsession_agent_options ;;
         approvals) _arguments -C -s -S $_shtab_shellsession_approvals_options ;;
         attach) _arguments -C -s -S $_shtab_shellsession_attach_options ;;
+        branch) _arguments -C -s -S $_shtab_shellsession_branch_options ;;
         bridge) _arguments -C -s -S $_shtab_shellsession_bridge_options ;;
+        checkpoint) _arguments -C -s -S $_shtab_shellsession_checkpoint_options ;;
         completion) _arguments -C -s -S $_shtab_shellsession_completion_options ;;
         doctor) _arguments -C -s -S $_shtab_shellsession_doctor_options ;;
         forget) _arguments -C -s -S $_shtab_shellsession_forget_options ;;
@@ -502,6 +547,7 @@ _shtab_shellsession() {
         output) _arguments -C -s -S $_shtab_shellsession_output_options ;;
         restart) _arguments -C -s -S $_shtab_shellsession_restart_options ;;
         restore) _arguments -C -s -S $_shtab_shellsession_restore_options ;;
+        rollback) _arguments -C -s -S $_shtab_shellsession_rollback_options ;;
         run) _arguments -C -s -S $_shtab_shellsession_run_options ;;
         send) _arguments -C -s -S $_shtab_shellsession_send_options ;;
         serve) _arguments -C -s -S $_shtab_shellsession_serve_options ;;

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Self, Unpack
 
+from ...branch.files import AsyncBranchFiles
 from ...engine.io.jobs import AsyncJob
 from ...engine.io.loop import LoopPoller, adrive, in_thread, to_its_end
 from ...engine.io.threads import Steps
@@ -159,6 +160,11 @@ class AsyncRemoteSession(Remote, LoopSession[PreparedRun]):
     def jobs(self, released: bool = False) -> list[RemoteLoopJob]:
         """As ``RemoteSession.jobs``; blocks the loop for a moment, as each property of a job does."""
         return self._jobs(RemoteLoopJob, released)
+
+    @property
+    def branch(self) -> AsyncBranchFiles:
+        """As ``AsyncSession.branch``."""
+        return AsyncBranchFiles(self._act_on_branch)
 
     async def open(self) -> Self:
         """As ``RemoteSession.open``."""

@@ -18,6 +18,7 @@ from functools import cached_property, partial
 from types import EllipsisType, MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
+from ...branch.changes import change_of
 from ...branch.checkpoint import Checkpoint, name_of_checkpoint
 from ...errors import (
     IN_CALLBACK,
@@ -726,6 +727,12 @@ class Remote(AnySession[PreparedRun]):
 
     async def _drop_checkpoint(self, checkpoint: Checkpoint | str) -> None:
         await self._checkpoints("drop", checkpoint)
+
+    async def _act_on_branch(self, action: str, given: dict[str, Any]) -> Any:
+        """Do what a method of ``BranchFiles`` does."""
+        fields = {name: value for name, value in given.items() if name != "since" and value}
+        reply = await self._ask(self.message("branch", action=action, name=given["since"], **fields))
+        return only_part(reply.parts) if action == "patch" else tuple(map(change_of, from_part(reply.parts)))
 
     async def _fork(self, agent: str) -> Self:
         reply = await self._ask(self.message("fork", to=agent))

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final, Self, Unpack
 
 from ...branch.checkpoint import Checkpoint
+from ...branch.files import BranchFiles
 from ...engine.io.jobs import Job
 from ...engine.kernel import signals
 from ...keys import check_keys
@@ -162,6 +163,11 @@ class RemoteSession(Remote, ThreadSession[PreparedRun]):
     def drop_checkpoint(self, checkpoint: Checkpoint | str) -> None:
         """As ``Session.drop_checkpoint``."""
         return self._backend.give(self._drop_checkpoint(checkpoint))
+
+    @property
+    def branch(self) -> BranchFiles:
+        """As ``Session.branch``."""
+        return BranchFiles(lambda *given: self._backend.give(self._act_on_branch(*given)))
 
     def fork(self, agent: str) -> Self:
         """Return a session of another agent, with the state, the options and the rules of this one.

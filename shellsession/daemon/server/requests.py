@@ -324,14 +324,17 @@ class Checkpoint(OfAgent):
 
 
 class OnBranch(OfAgent):
-    """Checkpoints of the branch of the agent's files: ``Session.checkpoint`` and the verbs after it.
+    """The branch of the agent's files: ``Session.checkpoint`` and the verbs after it, and ``Session.branch``.
 
-    The reply's part is a list: of checkpoints, or of what was not restored.
+    ``name``: of a checkpoint. The reply's part is a list: of checkpoints, of what was not restored, or of changes. Of
+    ``patch`` it is the patch.
     """
 
     verb: Literal["branch"]
-    action: Literal["checkpoint", "rollback", "checkpoints", "drop"]
+    action: Literal["checkpoint", "rollback", "checkpoints", "drop", "diff", "patch", "apply", "discard"]
     name: str = ""
+    paths: list[str] | None = None
+    overwrite: bool = False
     files_only: bool = False
     end_jobs: bool = False
 

@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ...branch.changes import Change
+from ...branch.files import AsyncBranchFiles
 from ...engine.io.loop import LoopPoller, adrive, to_its_end
 from ...engine.io.threads import T
 from ...engine.verbs.delivery import Delivery
@@ -506,9 +508,23 @@ async def _on_branch(shared: SharedSession, incoming: Incoming) -> Answer:
         elif request.action == "drop":
             await session.drop_checkpoint(name)
             found = []
-        else:
+        elif request.action == "checkpoints":
             found = await session.checkpoints()
+        else:
+            return await _of_files(session.branch, request)
     return Answer({"value": None}, (to_part([list(one) for one in found]),))
+
+
+async def _of_files(branch: AsyncBranchFiles, request: requests.OnBranch) -> Answer:
+    changes: tuple[Change, ...] | bytes = ()
+    if request.action == "apply":
+        changes = await branch.apply(request.paths, overwrite=request.overwrite)
+    elif request.action == "discard":
+        await branch.discard()
+    else:
+        changes = await branch.diff(request.name, patch=request.action == "patch")
+    part = changes if isinstance(changes, bytes) else to_part([list(one) for one in changes])
+    return Answer({"value": None}, (part,))
 
 
 async def _fork(sessions: Sessions, shared: SharedSession, request: requests.Fork) -> Answer:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from re import Pattern as AnyPattern
-from typing import Final
+from typing import Any, Final
 
 from ...branch.branch import Branch
 from ...branch.checkpoint import Checkpoint
@@ -50,7 +50,7 @@ from ..bash.shell import READY, Shell
 from ..bash.spawn import first_directory, handshake, spawn
 from ..io.file_access import access
 from ..io.streams import FULL_PAUSE
-from ..io.threads import Steps, T, Wait, shielded
+from ..io.threads import Steps, T, Wait, apart, shielded
 from ..kernel import proc
 from ..kernel.signals import signals_deferred
 from ..wire import Errexit
@@ -626,6 +626,23 @@ class Engine(Core):
             return (yield from self.restart(then, partial(branch.roll_back, name)))
         snapshot = yield from self.snapshot((), None)
         return (yield from self._enter_layer(branch, snapshot)) if branch.roll_back(name) else Restored()
+
+    def act_on_branch(self, action: str, given: dict[str, Any]) -> Steps[Any]:
+        """Do what a method of ``BranchFiles`` does."""
+        if action in ("diff", "patch"):
+            find = getattr(self.the_branch(), action)
+            return (yield from apart(lambda: find(given["since"])))
+        branch = yield from self._on_branch(end_jobs=False)
+        snapshot = yield from self.snapshot((), None)
+        done, is_new = None, True
+        if action == "apply":
+            done, is_new = yield from apart(lambda: branch.apply(given["paths"], given["overwrite"]))
+        else:
+            branch.discard()
+        if is_new:
+            self._states.clear()
+            yield from self._enter_layer(branch, snapshot)
+        return done
 
     def drop_checkpoint(self, name: str) -> None:
         """Forget a checkpoint. Raises InvalidRequest."""

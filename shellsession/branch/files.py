@@ -1,0 +1,76 @@
+"""``BranchFiles``: what callers of a session do with its branch."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from ..errors import InvalidRequest
+from .changes import Change
+from .checkpoint import Checkpoint, name_of_checkpoint
+
+
+def arguments(
+    since: Checkpoint | str = "", patch: bool = False, paths: Sequence[str] | None = None, overwrite: bool = False
+) -> dict[str, Any]:
+    """The checked arguments of all actions. Raises InvalidRequest."""
+    for name, flag in (("patch", patch), ("overwrite", overwrite)):
+        if not isinstance(flag, bool):
+            raise InvalidRequest(f"{name} must be True or False, not {flag!r:.100}")
+    if paths is not None and (isinstance(paths, str) or not all(isinstance(one, str) for one in paths)):
+        raise InvalidRequest(f"paths must be a list of paths below the branch's directory, not {paths!r:.100}")
+    listed = None if paths is None else list(paths)
+    return {"since": name_of_checkpoint(since), "paths": listed, "overwrite": overwrite}
+
+
+class BranchFiles:
+    """What a session has written on its branch. ``session.branch`` is one.
+
+    Each method raises BranchUnavailable if the session has no branch.
+    """
+
+    def __init__(self, act: Callable[[str, dict[str, Any]], Any]) -> None:
+        self._act = act
+
+    def diff(self, since: Checkpoint | str = "", *, patch: bool = False) -> tuple[Change, ...] | bytes:
+        """Return what the branch changes, sorted by path. ``patch``: as bytes that ``git apply`` takes.
+
+        ``since``: a checkpoint, of which the files are a continuation; by default the directory itself.
+        """
+        found: tuple[Change, ...] | bytes = self._act("patch" if patch else "diff", arguments(since, patch))
+        return found
+
+    def apply(self, paths: Sequence[str] | None = None, *, overwrite: bool = False) -> tuple[Change, ...]:
+        """Write what the branch changes to the directory itself, and return that.
+
+        ``paths``: only these, below the directory, and what lies in them. Without them the branch begins anew, and has
+        no checkpoints then. Raises Conflict, and writes nothing, if one of the paths has changed in the directory since
+        the branch was begun; ``overwrite`` writes it nevertheless. Raises ApplyFailed and JobsRunning, too.
+        """
+        done: tuple[Change, ...] = self._act("apply", arguments(paths=paths, overwrite=overwrite))
+        return done
+
+    def discard(self) -> None:
+        """Give up all that was written, and the checkpoints. Bash stays as it is. Raises JobsRunning."""
+        self._act("discard", arguments())
+
+
+class AsyncBranchFiles:
+    """As ``BranchFiles``, for asyncio."""
+
+    def __init__(self, act: Callable[[str, dict[str, Any]], Awaitable[Any]]) -> None:
+        self._act = act
+
+    async def diff(self, since: Checkpoint | str = "", *, patch: bool = False) -> tuple[Change, ...] | bytes:
+        """As ``BranchFiles.diff``."""
+        found: tuple[Change, ...] | bytes = await self._act("patch" if patch else "diff", arguments(since, patch))
+        return found
+
+    async def apply(self, paths: Sequence[str] | None = None, *, overwrite: bool = False) -> tuple[Change, ...]:
+        """As ``BranchFiles.apply``."""
+        done: tuple[Change, ...] = await self._act("apply", arguments(paths=paths, overwrite=overwrite))
+        return done
+
+    async def discard(self) -> None:
+        """As ``BranchFiles.discard``."""
+        await self._act("discard", arguments())

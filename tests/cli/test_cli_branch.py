@@ -1,0 +1,37 @@
+"""``shellsession branch``, ``checkpoint`` and ``rollback``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from commands import cli
+from daemons import Daemon
+from kinds import BRIDGE
+
+from shellsession.branch.mounts import fault
+
+if reason := fault():
+    pytest.skip(reason, allow_module_level=True)
+
+
+def test_branch_of_an_agent_is_kept_shown_and_applied(daemon: Daemon, agent: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("base\n")
+
+    def run(text: str) -> bytes:
+        return cli(daemon.socket, "run", "-s", agent, "--branch", str(tmp_path), "-C", str(tmp_path), "--", text).stdout
+
+    assert run("echo one >file; cat file") == b"one\n"
+    assert cli(daemon.socket, "checkpoint", agent, "one").stdout == b"one\n"
+    assert run("echo two >file; echo >new; cat file") == b"two\n"
+    assert cli(daemon.socket, "branch", "diff", agent).stdout == b"changed  file\nadded    new\n"
+    assert b"+two" in cli(daemon.socket, "branch", "diff", "--patch", agent).stdout
+    assert cli(daemon.socket, "rollback", agent, "one").returncode == 0
+    inside = cli(daemon.socket, "run", "-s", agent, "--", f"{BRIDGE} branch apply --socket {daemon.socket} {agent}")
+    assert (inside.returncode, (tmp_path / "file").read_text()) == (125, "base\n")
+    assert cli(daemon.socket, "branch", "apply", agent).stdout == b"changed  file\n"
+    assert (tmp_path / "file").read_text() == "one\n"
+    assert run("cat file; echo more >>file; ls") == b"one\nfile\n"
+    assert cli(daemon.socket, "branch", "discard", agent).returncode == 0
+    assert run("cat file") == b"one\n"
+    assert cli(daemon.socket, "kill", agent).returncode == 0
