@@ -113,7 +113,7 @@ def test_slow_watcher_misses_counted_events_and_delays_nobody(tmp_path: Path, mo
         events = Daemon(path).watch("flood")
         next(events)
         for _ in range(6):  # each for more time than events are collected
-            session.run(f"head -c {size} /dev/zero; sleep 0.15", tty=False)
+            session.run(f"head -c {size} /dev/zero; sleep 0.3", tty=False)
         found = until(events, lambda event: isinstance(event, EventsMissed))
         missed = found[-1]
         assert isinstance(missed, EventsMissed)

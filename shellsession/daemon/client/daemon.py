@@ -139,7 +139,7 @@ class Daemon(AnyDaemon):
         """Iterate over what happens in the sessions of all agents, or in that of one, from the first event on.
 
         First come an ``AgentOpened`` for each session, and a ``CommandBegan`` for each command that runs. Events come
-        at most 0.1 s late, and output is collected for that time. A slow watcher delays nobody: it gets
+        up to 0.3 s late, and output is collected for a moment. A slow watcher delays nobody: it gets
         ``EventsMissed`` in place of what came too fast for it. The iterator ends with DaemonUnavailable when the daemon
         has ended; another one has other sessions.
         """

@@ -19,7 +19,10 @@ from ..protocol.wire import encode
 from .connection import Answer, Listener
 
 # Seconds for which events are collected.
-_INTERVAL: Final = 0.1
+_INTERVAL: Final = 0.2
+# Seconds between the answers to two watchers, so that not all of them work at one moment; and to how many that applies.
+_APART: Final = 0.008
+_PLACES: Final = 16
 # Bytes of encoded events that are kept for slow watchers.
 _KEPT: Final = 1 << 20
 # Bytes of one agent's output in that time: for a watcher of this agent, and for one of all agents.
@@ -168,6 +171,7 @@ class Board:
             state = [*_state(look())]
             parts = [state[at : at + _TOGETHER] for at in range(0, len(state), _TOGETHER)]
             return _answer(collected, [_encoded(part, **collected.totals) for part in parts])
+        place = collected.waiting % _PLACES
         collected.waiting += 1
         try:
             while collected.feed.last <= known[1] and not (self._has_ended or listener.abandoned.done()):
@@ -176,6 +180,7 @@ class Board:
                 if time.monotonic() > self._looked + _LOOK:  # one of the watchers does it for all
                     self._looked = time.monotonic()
                     look()
+            await asyncio.sleep(_APART * place)
         finally:
             collected.waiting -= 1
             collected.until = time.monotonic() + _LINGER
