@@ -24,7 +24,7 @@ _CASES: Final = {
     "question": "mkfifo f; cat f",
 }
 _MADE: Final = (
-    "mkdir {0} && cd {0} && for i in {{1..12}}; do seq -f 'int f%.0f(int a) {{{{ return a*a; }}}}' 4000 >$i.c;"
+    "mkdir {0} && cd {0} && for i in {{1..6}}; do seq -f 'int f%.0f(int a) {{{{ return a*a; }}}}' 800 >$i.c;"
     ' sed -i "s/int f/int f${{i}}_/" $i.c; done && printf \'o = $(addsuffix .o,$(basename $(wildcard *.c)))\\n'
     "all: $(o)\\n' >Makefile && make -s {1}"
 )

@@ -153,8 +153,8 @@ class _Look:
         if not self._scene.asks and (busy := [one for one in processes if one.state == "R" and self._is_busy(one)]):
             return _busy(busy)
         waits = {one.pid: self._wait(one) for one in processes}
-        if self._scene.asks:
-            return self._at_terminal(waits)
+        if self._scene.asks and (reader := self._at_terminal(waits)) is not None:
+            return reader
         if busy := [self._found[pid] for pid, wait in waits.items() if wait.kind == "cpu"]:
             return _busy(busy)
         free = {pid: wait for pid, wait in waits.items() if not wait.by}
@@ -164,13 +164,16 @@ class _Look:
         pid = [pid for pid, wait in free.items() if _RANK[wait.kind] == best][-1]
         return _named(self._found[pid], free[pid])
 
-    def _at_terminal(self, waits: Mapping[int, _Wait]) -> Why:
-        """The answer where the session knows that the command waits for the terminal."""
+    def _at_terminal(self, waits: Mapping[int, _Wait]) -> Why | None:
+        """The answer where the session has seen that the command waits for the terminal."""
         pids = [pid for pid, wait in waits.items() if wait.kind == "terminal"]
         # The kernel stops a process of the background that wants the terminal. Others may hide what they do.
-        pids = pids or [pid for pid, one in self._found.items() if one.state in "Tt" or pid in self._hidden]
-        text = f"reads the terminal{self._after()}"
-        return _named(self._found[pids[-1]], _Wait("terminal", text)) if pids else Why("terminal", f"it {text}")
+        hidden = (
+            one for one in self._found.values() if one.state in "Tt" or (one.pid in self._hidden and one.state != "R")
+        )
+        if not (pids := pids or [one.pid for one in hidden]):
+            return None
+        return _named(self._found[pids[-1]], _Wait("terminal", f"reads the terminal{self._after()}"))
 
     def _after(self) -> str:
         question = _shown(self._scene.question())

@@ -103,6 +103,7 @@ class Call:
     dialogue: Dialogue | None = None
     idle_timeout_now: Seconds = ...  # the idle limit of the present ``wait`` or ``send``; ... is that of the request
     application_keys = False  # the program has switched the cursor keys of the terminal
+    asks = False  # it was seen to wait for the terminal, and nothing was typed since
     question = ""  # what it had printed when it was last seen at the terminal
     id = ""  # of its results; "" for a startup command
     outputs: Outputs | None = None  # keeps its output for ``read_output``

@@ -474,6 +474,7 @@ class Engine(Core):
             raise InvalidRequest("the running command was not given the terminal: run it with stdin=TTY")
         yield from end_on_error(self, self._type(call, data, until))
         call.look_again(LOOK_TERMINAL)
+        call.asks = False
 
     def _type(self, call: Call, data: bytes, until: float | None) -> Steps[None]:
         shell = self.live()

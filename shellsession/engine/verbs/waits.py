@@ -32,8 +32,7 @@ def why(core: Core) -> Steps[Why]:
     pids = _processes(shell, call)
     if len(pids) == 1 and shell.idle():
         return _ENDED
-    asks = call.terminal and shell.keyboard.modes() != call.modes
-    return _masked(core, look(pids, Scene(asks, partial(_question, call)), before))
+    return _masked(core, look(pids, Scene(call.asks, partial(_question, call)), before))
 
 
 def reason_for(core: Core, call: Call, reason: str) -> str:
@@ -41,8 +40,8 @@ def reason_for(core: Core, call: Call, reason: str) -> str:
     shell = core.shell
     if shell is None or reason not in REASONS.values():
         return reason
-    asks = reason == REASONS["input"]
-    found = look(_processes(shell, call), Scene(asks, partial(_question, call)))
+    call.asks = reason == REASONS["input"]
+    found = look(_processes(shell, call), Scene(call.asks, partial(_question, call)))
     return reason if found.kind == "unknown" else explained(reason, _masked(core, found).text)
 
 
