@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         VersionMismatch,
     )
     from .models import TTY, CommandError, CommandFailed, CommandTimeout, Limits, Result
+    from .notices import Notice
     from .policy.rules import Policy
     from .sandbox import Sandbox
     from .session import Session
@@ -79,6 +80,7 @@ _HOMES = {
     "agents": ("AgentInfo", "Agents", "AsyncAgents"),
     "engine.io.jobs": ("AsyncJob", "Job"),
     "models": ("TTY", "CommandError", "CommandFailed", "CommandTimeout", "Limits", "Result"),
+    "notices": ("Notice",),
     "policy.rules": ("Policy",),
     "sandbox": ("Sandbox",),
     "async_session": ("AsyncSession",),
@@ -119,6 +121,7 @@ __all__ = [
     "NoSuchAgent",
     "NoSuchOutput",
     "NotRunning",
+    "Notice",
     "OutcomeUnknown",
     "Policy",
     "PolicyRefused",

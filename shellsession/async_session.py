@@ -22,6 +22,7 @@ from .engine.io.loop import LoopDrainer, LoopPoller, LoopWaiter, TaskLine, TaskP
 from .engine.io.threads import Steps, T, drive
 from .engine.verbs.engine import Moved, RestartPending
 from .engine.verbs.expect import expect, late
+from .engine.verbs.noticing import Reader, reader_of
 from .engine.verbs.session_job import LoopJob
 from .engine.verbs.state import check_snapshot
 from .errors import (
@@ -39,6 +40,7 @@ from .errors import (
 from .files import FileReply, FileRequest, Transfer
 from .keys import check_keys
 from .models import OnOutput, Request, Result, Stream, Why, check_flag, to_bytes
+from .notices import Notice, Watch
 from .paging import Query, Read, page
 from .signatures import LoopSession, Seconds, Text, check_idle, pattern_of
 
@@ -382,6 +384,25 @@ class AsyncSession(Base, LoopSession[Request]):
                 else:
                     await self.do(engine.drop(call))
 
+    def _events(self, watch: Watch, after: int | None, until: float | None) -> AsyncGenerator[Notice]:
+        self._mine().refuse_closed()
+        return self._notices(reader_of(self.engine, watch, after), until)
+
+    async def _notices(self, reader: Reader, until: float | None) -> AsyncGenerator[Notice]:
+        poller = LoopPoller()
+        try:
+            while True:
+                self._ensure_reader()
+                if self._busy_loop() is None:
+                    await to_its_end(self._look())  # a cancelled reader must not end the command
+                for notice in reader.own():
+                    yield notice
+                if reader.is_over or (until is not None and time.monotonic() >= until):
+                    return
+                await adrive(reader.pause(until), poller)
+        finally:
+            poller.forget_all()
+
     async def wait(self, timeout: Seconds = ..., *, idle_timeout: Seconds = ..., until: str | None = None) -> Result:
         """As ``Session.wait``, for tasks. Cancelling the task ends the command."""
         engine, moment = self._mine(), self._until(timeout)
@@ -484,8 +505,8 @@ class AsyncSession(Base, LoopSession[Request]):
     async def _look(self) -> Result | None:
         """Return the result of a command that was handed back and has ended, or None. This does not deliver it."""
         engine = self._mine()
-        if (call := engine.handed_back) is not None:
-            await self.do(engine.await_output(call, time.monotonic(), "yield"))
+        if engine.handed_back is not None:
+            await self.do(engine.look())
         return engine.due
 
     async def close_if_idle(self, idle: float | None) -> None:

@@ -70,11 +70,23 @@ class Tap:
     def input(self, id: str, data: bytes) -> None:
         """Something was typed into its terminal."""
 
+    def hand_back(self, id: str, asks: bool) -> None:
+        """Its caller has got it back while it runs. ``asks``: it waits for input. This may come more than once."""
+
     def resize(self, columns: int, rows: int) -> None:
         """The terminal of the session has got another size, also while no command runs."""
 
     def end(self, command: bytes, result: Result) -> None:
         """A command has ended, however that came. ``result`` has its output since the result before."""
+
+    def job(self, id: str) -> None:
+        """A command has left a job running."""
+
+    def job_output(self, id: str, stream: str, data: bytes) -> None:
+        """A job has printed something; b"" if the stream has ended. The threads that read for jobs call this, too."""
+
+    def close(self) -> None:
+        """The session is closed. It may still have to end what runs."""
 
 
 class Observing(Tap):

@@ -23,6 +23,7 @@ from .engine.io.waiter import Waiter
 from .engine.verbs.call import LARGE
 from .engine.verbs.engine import Moved, RestartPending
 from .engine.verbs.expect import expect, late
+from .engine.verbs.noticing import Reader, reader_of
 from .engine.verbs.state import check_snapshot
 from .errors import (
     CLOSED,
@@ -38,6 +39,7 @@ from .errors import (
 from .files import Transfer
 from .keys import check_keys
 from .models import Request, Result, Stream, Why, check_flag, to_bytes
+from .notices import Notice, Watch
 from .paging import Query, Read, page
 from .signatures import Output, Seconds, Text, ThreadSession, check_idle, pattern_of
 
@@ -196,6 +198,21 @@ class Session(Base, ThreadSession[Request]):
             call.delivery.abandon()
             if call.delivery.runs_on and self._owner == os.getpid():
                 self.do(engine.drop(call))
+
+    def _events(self, watch: Watch, after: int | None, until: float | None) -> Generator[Notice]:
+        self._mine().refuse_closed()
+        return self._notices(reader_of(self.engine, watch, after), until)
+
+    def _notices(self, reader: Reader, until: float | None) -> Generator[Notice]:
+        poller = Poller()
+        while True:
+            self._mine()
+            if self.engine.handed_back is not None:
+                self._if_free(self.engine.look())
+            yield from reader.own()
+            if reader.is_over or (until is not None and time.monotonic() >= until):
+                return
+            drive(reader.pause(until), poller)
 
     def wait(self, timeout: Seconds = ..., *, idle_timeout: Seconds = ..., until: str | None = None) -> Result:
         """Wait until the running command ends or waits for input, or until ``timeout`` seconds have passed.

@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import (
+    AsyncGenerator,
     AsyncIterable,
     Awaitable,
     Callable,
     Collection,
     Coroutine,
+    Generator,
     Iterable,
     Iterator,
     Mapping,
@@ -22,7 +24,19 @@ from collections.abc import (
 from functools import wraps
 from os import PathLike
 from types import EllipsisType
-from typing import Any, BinaryIO, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypedDict, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    BinaryIO,
+    Concatenate,
+    Final,
+    Generic,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypedDict,
+    TypeVar,
+)
 
 from .errors import InvalidRequest
 from .files import Transfer, reading, writing
@@ -41,9 +55,12 @@ from .models import (
     to_bytes,
 )
 from .paging import Query, Range, query_for
-from .patterns import compiled
+from .patterns import Pattern, compiled
 from .redact import Redact, masker
 from .text import MAX_CHARS, decoded
+
+if TYPE_CHECKING:
+    from .notices import Notice, Watch
 
 Seconds = float | None | EllipsisType
 Text = str | bytes
@@ -52,8 +69,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 # The type of a request in that kind of session.
 R = TypeVar("R")
-# The type that its ``stream`` returns.
+# The types that its ``stream`` and its ``events`` return.
 OutputT = TypeVar("OutputT")
+EventsT = TypeVar("EventsT")
 
 
 def awaited(verb: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
@@ -220,8 +238,8 @@ class AnySession(Generic[R]):
         raise NotImplementedError
 
 
-class _Streaming(AnySession[R], Generic[R, OutputT]):
-    """``stream``, which returns one kind of iterator for threads and another for asyncio."""
+class _Streaming(AnySession[R], Generic[R, OutputT, EventsT]):
+    """``stream`` and ``events``, which return one kind of iterator for threads and another for asyncio."""
 
     @explained
     def stream(
@@ -255,11 +273,42 @@ class _Streaming(AnySession[R], Generic[R, OutputT]):
         _refuse_terminal(stdin)
         return self._stream(self._request(command, {**options, "on_timeout": self._gentle}))
 
+    @explained
+    def events(
+        self,
+        *,
+        pattern: Pattern | None = None,
+        silence: float | None = None,
+        after: int | None = None,
+        timeout: float | None = None,
+    ) -> EventsT:
+        """Iterate over what happens to jobs, and to commands that were handed back, as it happens.
+
+        The items are of the class ``Notice``. Jobs that run already count, and those that have ended unnoticed.
+
+        * ``pattern``: also each line that matches this regular expression. A line that was printed before counts.
+        * ``silence``: also if nothing was printed for this many seconds.
+        * ``after``: begin after the notice with this number. The default is the last one that this session object has
+          returned. Of those that came meanwhile, the latest are kept; ``dropped`` counts the others.
+        * ``timeout``: end after this many seconds. None means no limit.
+
+        It watches from this call on, and ends when the session is closed.
+        """
+        from .notices import Watch  # 0.3 ms, and rarely needed
+
+        watch, until = Watch.of(pattern, silence), deadline(timeout, None)
+        if after is not None and (type(after) is not int or after < 0):
+            raise InvalidRequest(f"after must be the number of a notice, or 0, not {after!r:.100}")
+        return self._events(watch, after, until)
+
     def _stream(self, request: R) -> OutputT:
         raise NotImplementedError
 
+    def _events(self, watch: Watch, after: int | None, until: float | None) -> EventsT:
+        raise NotImplementedError
 
-class ThreadSession(_Streaming[R, Output]):
+
+class ThreadSession(_Streaming[R, Output, Generator["Notice"]]):
     """The interface of a session for threads."""
 
     _checked = staticmethod(checked)
@@ -453,7 +502,7 @@ class ThreadSession(_Streaming[R, Output]):
 _DEFAULTS: Final[Mapping[str, Any]] = vars(ThreadSession.run)["__wrapped__"].__kwdefaults__
 
 
-class LoopSession(_Streaming[R, AsyncOutput]):
+class LoopSession(_Streaming[R, AsyncOutput, AsyncGenerator["Notice"]]):
     """The interface of a session for asyncio: the same methods, as coroutine functions."""
 
     run = awaited(ThreadSession.run)

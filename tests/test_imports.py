@@ -17,7 +17,7 @@ trees = sources.trees
 # The whole law: a module may import from its own room and from the rooms left of its own. Two rooms that stand side by
 # side do not know each other. For a type checker alone it holds as well.
 _LAW: Final = """
-errors, text < patterns, search, extras, feed < paging, redact < models < files, watching
+errors, text < patterns, search, extras, feed < paging, redact < models < files, notices, watching
 < sandbox, signatures, policy, keys < state < observe, options
 < engine.wire, engine.kernel < engine.io < branch < engine.bash < engine.verbs < inner < base, store
 < session, async_session < agents

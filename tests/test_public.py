@@ -56,6 +56,7 @@ _PUBLIC = [
     "NoSuchAgent",
     "NoSuchOutput",
     "NotRunning",
+    "Notice",
     "OutcomeUnknown",
     "Policy",
     "PolicyRefused",
@@ -88,6 +89,7 @@ _VERBS = {
     "open",
     "run",
     "stream",
+    "events",
     "wait",
     "poll",
     "send",
@@ -210,7 +212,7 @@ def test_a_verb_has_the_same_parameters_in_sync_and_async(kinds: tuple[type, typ
 
 
 @twins
-@pytest.mark.parametrize("verb", sorted(_VERBS - {"stream"}))
+@pytest.mark.parametrize("verb", sorted(_VERBS - {"stream", "events"}))
 def test_a_verb_gives_the_same_in_sync_and_async(kinds: tuple[type, type], verb: str) -> None:
     sync, asynchronous = (inspect.signature(verbs(kind)[verb]).return_annotation for kind in kinds)
     assert sync == asynchronous

@@ -19,6 +19,7 @@ _PURE: Final = (
         "text",
         "patterns",
         "feed",
+        "notices",
         "redact",
         "models",
         "watching",

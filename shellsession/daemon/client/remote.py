@@ -49,15 +49,17 @@ from ...models import (
     check_seconds,
     command_bytes,
 )
+from ...notices import Notice, Watch
 from ...observe import Observer, Observing, log_end
 from ...options import Options, SessionOptions, absolute, check_size, scope_of
 from ...paging import Piece, Query, Read, page
+from ...patterns import as_data
 from ...redact import Redact, redact_data, redact_from
 from ...signatures import AnyJob, AnySession, Command, RunOptions, Seconds, T, deadline, fed
 from ...state.snapshot import Snapshot, check_patterns, check_secrets
 from ...state.values import Difference, Restored
 from ..protocol.endpoint import lasting_name
-from ..protocol.messages import closed_meanwhile, field, from_part, only_part, to_part, to_result
+from ..protocol.messages import closed_meanwhile, field, from_part, only_part, to_notice, to_part, to_result
 from ..protocol.wire import OUTPUT_MAX, PARTS_MAX, Message
 from .exchange import Backend, Exchange
 from .link import Pool
@@ -161,6 +163,8 @@ _STILL_ASKED: Final = (
     "the daemon has ended while a person was asked whether the command may run: nothing was run, and the question still"
     " waits (`shellsession approvals`); the same call again gets its answer"
 )
+# Seconds after which the daemon is asked for notices again.
+_NOTICES_WITHIN: Final = 25.0
 # The options of ``connect`` and ``aconnect``.
 CONNECT_OPTIONS: Final = ("socket", "start", "create", "via", "remote", "idle_ttl", *SessionOptions.__annotations__)
 
@@ -215,6 +219,7 @@ class Remote(AnySession[PreparedRun]):
         self._restored = Restored()  # the report of this client's last restore
         self._closed = False
         self._observers: list[Observing] = []
+        self._noticed = 0  # the number of the last notice that the caller has got
         self._command = b""  # the text of the command that was handed back, if this client ran it
         self._policy: dict[str, Any] | None = opening.get("policy")
         self._redact = redact_from(opening.get("redact", False))
@@ -608,6 +613,36 @@ class Remote(AnySession[PreparedRun]):
         self._observers.append(Observing(observer, self.agent, partial(self._known_secrets, logged=True)))
 
     # -- the other verbs
+
+    def _events(self, watch: Watch, after: int | None, until: float | None) -> Any:
+        number, fields = self._noticed if after is None else after, dict[str, Any]()
+        if watch.pattern is not None:
+            fields["pattern"] = as_data(watch.pattern)
+        if watch.silence is not None:
+            fields["silence"] = watch.silence
+        first = self._ask_now("events", after=number, timeout=0.0, **fields)  # from now on the daemon watches
+        return self._backend.iterate(self._notices(first, fields, until))
+
+    async def _notices(self, reply: Message, fields: dict[str, Any], until: float | None) -> AsyncGenerator[Notice]:
+        dropped = 0
+        while True:
+            dropped += field(reply.header, "dropped", int)
+            for notice in map(to_notice, from_part(reply.parts)):
+                self._noticed = notice.number
+                yield notice.__replace__(dropped=notice.dropped + dropped)
+                dropped = 0
+            left = _NOTICES_WITHIN if until is None else min(_NOTICES_WITHIN, until - time.monotonic())
+            if field(reply.header, "over", bool) or left <= 0:
+                return
+            request = self.message("events", after=field(reply.header, "last", int), timeout=left, **fields)
+            try:
+                reply = await self._ask(request)
+            except SessionClosed:
+                return
+            except OutcomeUnknown:  # it says that a command may have run
+                raise DaemonUnavailable(
+                    "the daemon that had this session has ended, and its notices with it: connect again"
+                ) from None
 
     def read_page(self, query: Query, read: Read = page) -> Any:
         """Return what ``read`` makes of the output that the query names."""

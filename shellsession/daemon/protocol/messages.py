@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Any, Final
 
     from ...models import Result
+    from ...notices import Notice
 
 
 _NONE: Final = type(None)
@@ -170,6 +171,18 @@ def from_part(parts: tuple[bytes, ...]) -> list[Any]:
     if not isinstance(value, list):
         raise ProtocolError("the peer sent something else instead of a list")
     return value
+
+
+def to_notice(values: object) -> Notice:
+    """The notice with these fields, as the daemon lists them."""
+    from ...notices import Notice
+
+    kinds = [(int,), (str,), (float,), (str,), (str,), (int, _NONE), (str,), (int,)]
+    if not isinstance(values, list) or len(values) != len(kinds):
+        values = [None] * len(kinds)
+    if not all(type(one) in kind for one, kind in zip(values, kinds, strict=True)):
+        raise ProtocolError("the peer sent a list without valid notices")
+    return Notice(*values)
 
 
 def _tuple_of(kind: type, name: str, values: object) -> tuple[Any, ...]:

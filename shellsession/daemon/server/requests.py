@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, Union
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 
-from ... import models
+from ... import models, notices
 from ...errors import InvalidRequest, VersionMismatch
 from ...models import TTY, Limits, OnOverflow, OnTimeout
 from ...options import Rules, place_of
+from ...patterns import from_data
 from ...policy.approval import Decision
 from ...redact import redact_data, redact_from
 from ...sandbox import Sandbox
@@ -424,6 +425,30 @@ class Watch(OfAgent):
     """Send the agent's commands and their output as events from now on, until the connection ends."""
 
     verb: Literal["watch"]
+
+
+class Events(OfAgent):
+    """``Session.events``: the notices after a number, as soon as there is one, or after ``timeout`` seconds.
+
+    The reply's part lists them. Its header has the number of the last notice that was looked at (``last``), how many
+    were ``dropped`` before the first one, and whether the session is closed (``over``).
+    """
+
+    verb: Literal["events"]
+    after: Annotated[int, Field(ge=0)]
+    timeout: Annotated[float, Field(ge=0)]
+    pattern: str | list[str | int] | None = None  # as ``patterns.as_data`` makes it
+    silence: float | None = None
+
+    def watch(self) -> notices.Watch:
+        """Raises InvalidRequest."""
+        try:
+            with limited():
+                return notices.Watch.of(
+                    None if self.pattern is None else from_data("pattern", self.pattern), self.silence
+                )
+        except SearchTooSlow:
+            raise InvalidRequest(f"pattern: compiling it {TOO_SLOW}") from None
 
 
 class Hold(OfAgent):

@@ -418,7 +418,7 @@ class SharedSession:
         self.approvals: Approvals  # of the daemon
         policy = self.engine.options.policy
         self.has_queue = policy is not None and policy.confirm == "queue"  # its questions wait in the daemon
-        session._on_change(self._check_end)
+        session._on_change(self.check_end)
 
     # -- queued requests
 
@@ -753,9 +753,12 @@ class SharedSession:
         self.engine.note_loss(delivery)
         return delivery
 
-    def _check_end(self) -> None:
-        """At each change of the session: look whether the command that was handed back has ended."""
-        if self.engine.handed_back is not None and not self._checks:
+    def check_end(self) -> None:
+        """Look whether the command that was handed back has ended, or waits for input, unless a verb waits for it.
+
+        This is called at each change of the session, and now and then while somebody reads its notices.
+        """
+        if self.engine.handed_back is not None and not self._in_session:
             self._checks.add(check := asyncio.create_task(self._notice_end()))
             check.add_done_callback(self._checks.discard)
 

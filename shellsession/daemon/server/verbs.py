@@ -20,6 +20,7 @@ from ...engine.io.loop import LoopPoller, adrive, to_its_end
 from ...engine.io.threads import T
 from ...engine.verbs.delivery import Delivery
 from ...engine.verbs.expect import glimpse
+from ...engine.verbs.noticing import Reader, noticer_of
 from ...errors import (
     CLOSED,
     RESTARTED,
@@ -62,6 +63,8 @@ ASKED: Final = (
 )
 # Seconds until a verb that has not returned is woken again.
 _WAKE_AGAIN: Final = 0.05
+# Seconds after which a request for notices is answered without one.
+_NOTICES_WITHIN: Final = 60.0
 # Seconds after which the client of a queued request is notified.
 _NOTIFY_AFTER: Final = 1.0
 
@@ -651,6 +654,20 @@ async def _watch(shared: SharedSession, incoming: Incoming) -> Answer:
     return Answer(value, (shared.output_tail,))
 
 
+async def _events(shared: SharedSession, incoming: Incoming) -> Answer:
+    request, poller = incoming.request, LoopPoller()
+    reader = Reader(noticer_of(shared.engine), request.watch(), request.after)
+    until = time.monotonic() + min(request.timeout, _NOTICES_WITHIN)
+    try:
+        while not (notices := reader.read()) and not reader.is_over and time.monotonic() < until:
+            await adrive(reader.pause(until), poller)
+            shared.check_end()
+    finally:
+        poller.forget_all()
+    header = {"last": reader.number, "dropped": reader.dropped, "over": reader.is_over}
+    return Answer(header, (to_part([list(vars(notice).values()) for notice in notices]),))
+
+
 def _described(job: SessionJob, room: int) -> dict[str, Any]:
     known = {"id": job.id, "command": job.command[:room], "pids": job.pids[:room], "released": job.released}
     return {**known, "alive": job.alive()[:room], "running": job.running, "exit_code": job.exit_code}
@@ -675,6 +692,7 @@ _WITHOUT_COMMAND: dict[type, Callable[[SharedSession, Incoming], Awaitable[Answe
     requests.Info: _info,
     requests.Watch: _watch,
     requests.Why: _why,
+    requests.Events: _events,
 }
 _OF_AGENT: dict[type, Callable[[SharedSession, Incoming], Awaitable[Answer | None]]] = {
     requests.Start: _start,

@@ -273,10 +273,20 @@ class Call:
         """Read the output again. ``fault``: what the callback raised."""
         self.paused, self.fault, self.last_output = False, self.fault or fault, time.monotonic()
 
-    def hand_back(self) -> None:
-        """It runs on, and its caller asks for the rest. The silence that shows a wait for input begins anew."""
+    def hand_back(self, asks: bool = False) -> None:
+        """It runs on, and its caller asks for the rest. The silence that shows a wait for input begins anew.
+
+        ``asks``: it waits for input.
+        """
         self.delivery.hand_back()
         self.last_output = time.monotonic()
+        self.show_handed_back(asks)
+
+    def show_handed_back(self, asks: bool) -> None:
+        """Tell the taps, unless a consumer takes its output piece by piece."""
+        if self.pieces is None:
+            for tap in self.taps:
+                tap.hand_back(self.id, asks)
 
     def note_fault(self, fault: BaseException) -> None:
         """The callback has failed in another thread. The next verb raises that in the caller's own thread."""

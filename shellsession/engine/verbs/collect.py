@@ -276,6 +276,12 @@ def kill_unusable(shell: Shell, call: Call, why: str, ran: bool = True) -> None:
     shell.signal(signal.SIGKILL)
 
 
+def waits_for_input(shell: Shell, call: Call) -> bool:
+    """Return whether a command with the terminal waits for input there, by a single look."""
+    silent = time.monotonic() - call.last_output
+    return silent >= LOOK_TERMINAL and _wants_input(shell, call, silent)
+
+
 def _wants_input(shell: Shell, call: Call, silent: float) -> bool:
     """Return whether the command waits for input from the terminal. ``silent``: for so long it has printed nothing."""
     # Check this first. A process that we see reading may have been woken by this input already; if we checked

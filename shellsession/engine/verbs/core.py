@@ -121,12 +121,17 @@ class Core:
     def inherit(self, jobs: list[SessionJob], made: int) -> None:
         """Take over the jobs that an earlier session has left, and go on numbering after ``made``."""
         self.jobs, self.jobs_made = jobs, made
+        for job in jobs:
+            job.taps = self.taps
 
     def new_job(self, text: str, pids: Sequence[int], tag: int, family: Family, before: Sequence[Peek]) -> SessionJob:
         """Make a job of what a command has left running, and forget old ones."""
         self.jobs_made += 1
         job = self.host.job_kind(text, pids, tag, family, self.jobs_made, self.host.exit_code_of, before)
+        job.taps = self.taps
         self.jobs = remembered([*self.jobs, job])
+        for tap in self.taps:
+            tap.job(job.id)
         return job
 
     def lend_terminal(self, job: SessionJob | None) -> None:
@@ -166,6 +171,8 @@ class Core:
     def refuse_calls(self, expired: bool = False) -> None:
         """From any thread: the session is closed for the calls that come from now on."""
         self.closed, self.expired = True, self.expired or expired
+        for tap in self.taps:
+            tap.close()
 
     def forget_kill(self) -> None:
         """Forget the reason of ``kill_running``."""

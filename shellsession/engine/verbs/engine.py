@@ -146,7 +146,7 @@ def attend(
     may_run_on = what in (TIMED_OUT, IDLE) and policy == "yield"
     if may_run_on or what == OUTPUT or (what == INPUT and call.terminal):
         submit.leave_stdin(shell, call)
-        call.hand_back()
+        call.hand_back(asks=what == INPUT)
         return HandedBack("running" if what == TIMED_OUT else outcome, reason)
     call.end_as("interrupted" if what == INPUT else outcome, waits.reason_for(core, call, reason))
     if policy == "kill" and what in (TIMED_OUT, IDLE):
@@ -324,6 +324,18 @@ class Engine(Core):
             return
         with call.followed():
             yield from end_on_error(self, attend(self, call, until, on_timeout))
+
+    def look(self) -> Steps[None]:
+        """Look whether a command that was handed back has ended, or waits for input. No result is delivered."""
+        if (call := self.handed_back) is None or call.fault is not None:
+            return
+        before = call.printed, call.last_output
+        yield from self.await_output(call, time.monotonic(), "yield")
+        if call.delivery.runs_on:
+            if call.printed == before[0]:
+                call.last_output = before[1]  # looks do not end the silence that shows a wait for input
+            if call.terminal and collect.waits_for_input(self.live(), call):
+                call.show_handed_back(asks=True)
 
     def next_pieces(self, call: Call) -> Steps[list[tuple[Stream, bytes]]]:
         """Return the output since the last time. While there is none and the command runs, wait for some."""

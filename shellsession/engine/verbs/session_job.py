@@ -17,6 +17,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from ...errors import FORKED, InvalidRequest, NotRunning, SessionClosed
+from ...observe import Tap
 from ...signatures import AnyJob
 from ..io.jobs import AsyncJob, Job
 from ..io.output import Capture
@@ -90,6 +91,7 @@ class SessionJob(AnyJob):
         self._open: dict[int, tuple[Stream, Capture, Callable[[], None]]] = {}  # the last stops the reader
         self._captures: dict[str, Capture] = {}
         self._lent = -1
+        self.taps: Sequence[Tap] = ()  # those of its session
 
     def __repr__(self) -> str:
         return f"Job({self.id}, {self.command!r}, pids={self.pids}, {self.status})"
@@ -97,7 +99,7 @@ class SessionJob(AnyJob):
     def adopt(self, name: str, stream: Stream, capture: Capture, reader: Reader) -> None:
         """Take over a stream that a process still holds, and let ``reader`` read it from now on."""
         capture = self._captures.setdefault(name, capture)  # continue an earlier record of the terminal
-        read = partial(self._read, stream.fd)
+        read = partial(self._read, name, stream.fd)
         self._open[stream.fd] = (stream, capture, partial(reader.remove, stream.fd, read))
         reader.add(stream.fd, read)
 
@@ -115,12 +117,19 @@ class SessionJob(AnyJob):
         with self._lock:
             if self._open.pop(self._lent, None) is not lent:
                 return
+            last = bytearray()
             for _ in range(_LAST_READS):
                 if not (data := stream.read()):
                     break
                 capture.feed(data)
+                last += data
+        self._show("terminal", bytes(last))
 
-    def _read(self, fd: int) -> bool:
+    def _show(self, name: str, data: bytes) -> None:
+        for tap in self.taps:
+            tap.job_output(self.id, name, data)
+
+    def _read(self, name: str, fd: int) -> bool:
         with self._lock:
             if fd not in self._open:
                 return False
@@ -128,10 +137,11 @@ class SessionJob(AnyJob):
             data = stream.read()
             if data:
                 capture.feed(data)
-        if data == b"":
+        if is_over := data == b"":
             self._release(fd)
-            return False
-        return True
+        if data is not None:
+            self._show(name, data)
+        return not is_over
 
     def alive(self) -> list[int]:
         """Return the pids of its processes that still live, orphans included.

@@ -1,0 +1,198 @@
+"""``events``: in sessions of every kind what happens comes as notices; and ``Notices``, which makes them."""
+
+from __future__ import annotations
+
+import math
+import re
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import kinds
+import pytest
+from gates import Gate
+from hypothesis import given, strategies as st
+from system import PATIENCE, wait_until
+
+from shellsession import TTY, InvalidRequest, Limits, Notice, Session, SessionClosed
+from shellsession.notices import WATCHES, Notices, Watch
+
+sh = kinds.sh
+
+pytestmark = pytest.mark.usefixtures("company")
+
+
+def first(sh: Session, kind: str, **options: Any) -> Notice:
+    """Return the next notice of that kind."""
+    return next(notice for notice in sh.events(timeout=PATIENCE, **options) if notice.kind == kind)
+
+
+def test_events_job_prints_a_pattern_and_ends_each_comes_once(sh: Session, place: Path) -> None:
+    gate = Gate(place)
+    before = time.time()
+    sh.run(f"({gate.text}; exit 3) 2>&1 &")
+    events = sh.events(pattern="^be.un|^ended", timeout=PATIENCE)
+    printed = next(events)
+    gate.open()
+    rest = [next(events), next(events)]
+    assert [(one.number, one.kind, one.id, one.text) for one in (printed, *rest)] == [
+        (1, "printed", "j1", "begun"),
+        (2, "printed", "j1", "ended"),
+        (3, "ended", "j1", "exit status 3"),
+    ]
+    assert (printed.watch, rest[1].exit_code) == ("^be.un|^ended", 3)
+    assert before - 1 < printed.time < time.time() + 1
+    assert list(sh.events(timeout=0.05)) == []  # each once
+    assert [one.number for one in sh.events(after=1, timeout=0.05)] == [3]  # the pattern was of another reader
+    assert [one.number for one in sh.events(pattern="^be.un|^ended", after=0, timeout=0.05)] == [1, 2, 3]
+
+
+def test_events_job_that_ended_before_the_first_reader_comes(sh: Session) -> None:
+    sh.run("(exit 4) & sleep 0.05 & true")
+    wait_until(lambda: not sh.jobs()[-1].running, "the end of the job")
+    assert first(sh, "ended").id == "j1"
+
+
+def test_events_command_handed_back_is_silent_asks_and_ends(sh: Session) -> None:
+    result = sh.run("read -p 'Name? ' name; echo hi; exit 5", stdin=TTY, on_timeout="yield")
+    assert result.outcome == "input"
+    asked = first(sh, "input")
+    assert (asked.id, asked.text) == (result.id, "Name?")
+    assert first(sh, "silent", silence=0.05).id == result.id
+    sh.send("ann\n")
+    lost = first(sh, "lost")
+    assert (lost.id, lost.exit_code) == (result.id, 5)
+    assert "exit status 5" in lost.text
+
+
+def test_events_command_asks_while_nobody_waits_for_it_comes(sh: Session, place: Path) -> None:
+    gate = Gate(place)
+    result = sh.run(f"{gate.text}; read -p 'Sure? ' x", stdin=TTY, timeout=0.1, on_timeout="yield")
+    assert result.outcome == "running"
+    events = sh.events(timeout=PATIENCE)
+    gate.open()
+    assert [(one.kind, one.text) for one in [next(events)]] == [("input", "Sure?")]
+    sh.send("y\n")
+    assert next(events).kind == "ended"
+
+
+def test_events_limit_comes_and_ordinary_commands_do_not(sh: Session) -> None:
+    events = sh.events(timeout=PATIENCE)
+    sh.run("echo a")
+    sh.run("sleep 99", timeout=0.05)
+    sh.run("yes", limits=Limits(max_output=1000, on_overflow="kill"))
+    assert [(one.kind, one.id) for one in (next(events), next(events))] == [("limit", "c2"), ("limit", "c3")]
+
+
+def test_events_bash_that_dies_while_idle_is_lost(sh: Session) -> None:
+    events = sh.events(timeout=PATIENCE)
+    sh.run("(sleep 0.2; kill -9 $$) & disown")
+    assert "lost" in {next(events).kind, next(events).kind}  # the job ends as well
+
+
+def test_events_closed_session_ends_the_loop(sh: Session) -> None:
+    events = sh.events()
+    threading.Timer(0.1, sh.close).start()
+    assert [one for one in events if one.kind != "lost"] == []
+    with pytest.raises(SessionClosed):
+        sh.events()
+
+
+def test_events_slow_reader_gets_the_number_of_dropped_notices(sh: Session, place: Path) -> None:
+    """A flood of matches is rate limited, and the last one comes even so."""
+    gate = Gate(place)
+    events = sh.events(pattern="^[0-9]+$", timeout=PATIENCE)
+    sh.run(f"({gate.text}; seq 3000; sleep 9) &")  # what is printed before the call returns is in its result
+    gate.open()
+    seen = 0
+    for notice in events:
+        seen += 1 + notice.dropped
+        if notice.text == "3000":
+            break
+    assert seen == 3000
+    assert notice.number < 100
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pattern": "("}, "pattern: '\\('"),
+        ({"silence": 0}, "silence must be a positive number of seconds"),
+        ({"after": -1}, "after must be the number of a notice, or 0, not -1"),
+        ({"timeout": "1"}, "timeout must be a positive number of seconds"),
+    ],
+)
+def test_events_wrong_option_is_refused(sh: Session, options: Any, message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
+        sh.events(**options)
+
+
+# -- the machine
+
+
+def texts(notices: Notices, watch: Watch, after: int = 0) -> list[str]:
+    return [notice.text for notice in notices.read(after, watch)[1]]
+
+
+@given(st.lists(st.sampled_from([b"a", b"b", b"\r\n", b"\n", "é".encode()]), max_size=30), st.data())
+def test_notices_each_line_that_matches_comes_once_however_it_is_cut(parts: list[bytes], data: st.DataObject) -> None:
+    whole = b"".join(parts)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=5)))
+    notices, watch = Notices(0.0), Watch(re.compile("^a|éb"))
+    notices.watch(watch, 0.0)
+    notices.follow("j1", 0.0)
+    for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True):
+        notices.output("j1", "stdout", whole[start:end], float(end))
+    lines = [line for line in whole.decode().split("\n") if re.search("^a|éb", line)]
+    found = texts(notices, watch)
+    assert len(found) == len(lines)
+    assert all(line.startswith(text) for line, text in zip(lines, found, strict=True))
+
+
+def test_notices_rate_is_limited_and_what_is_suppressed_is_counted() -> None:
+    notices, watch = Notices(1000.0), Watch(re.compile("x"))
+    notices.watch(watch, 0.0)
+    notices.follow("j1", 0.0)
+    notices.output("j1", "stdout", b"".join(b"x%d\n" % at for at in range(1000)), 1.0)
+    assert len(texts(notices, watch)) == 20
+    assert 1.0 < notices.next_moment < 2.0
+    notices.tick(2.0)
+    last = notices.read(0, watch)[1][-1]
+    assert (last.text, last.dropped, last.time) == ("x999", 979, 1002.0)
+    assert notices.next_moment == math.inf
+
+
+def test_notices_silence_comes_once_until_the_next_output() -> None:
+    notices, watch = Notices(0.0), Watch(silence=5.0)
+    notices.watch(watch, 0.0)
+    notices.follow("j1", 0.0)
+    assert notices.next_moment == 5.0
+    for moment in (4.9, 5.0, 9.0):
+        notices.tick(moment)
+    notices.output("j1", "stdout", b"a", 10.0)
+    notices.output("j1", "stdout", b"b", 16.0)  # nobody has looked in between
+    assert len(texts(notices, watch)) == 2
+    assert texts(notices, Watch(silence=6.0)) == texts(notices, Watch()) == []
+
+
+def test_notices_full_buffer_drops_the_oldest_and_counts_them() -> None:
+    notices = Notices(0.0)
+    for at in range(10_000):
+        notices.follow(f"j{at}", 0.0)
+        notices.end("ended", f"j{at}", "exit status 0", 0.0, 0)
+    dropped, kept = notices.read(0, Watch())
+    assert dropped + len(kept) == 10_000
+    assert 500 < len(kept) < 2000
+    assert notices.read(10_001, Watch()) == (dropped, kept)  # a number of an earlier session
+
+
+def test_notices_watches_are_bounded_and_expire() -> None:
+    notices, first = Notices(0.0), Watch(re.compile("0"))
+    assert notices.watch(first, 0.0)
+    assert not notices.watch(first, 1.0)
+    for at in range(WATCHES):
+        notices.watch(Watch(re.compile(f"{at + 1}")), 2.0)
+    assert notices.watch(first, 3.0)
+    notices.tick(4000.0)
+    assert notices.watch(first, 4000.0)
