@@ -23,7 +23,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import sha256
-from itertools import count
+from itertools import count, pairwise
 from typing import Any, Final, NamedTuple
 
 from ..engine.io.directories import homes, make_private, state_directory
@@ -34,6 +34,7 @@ from . import mounts
 from .apply import apply, moment
 from .changes import Change, changes
 from .checkpoint import Checkpoint
+from .merge import merge
 from .patch import patch
 
 _RECORD: Final = "branch.json"
@@ -41,6 +42,8 @@ _LAYERS: Final = "layers"
 _STATES: Final = "states"
 _HOME: Final = "branches"
 _FORMAT: Final = 1
+# With more layers, those that no checkpoint keeps apart are merged.
+_MANY: Final = 50
 
 
 class _Frozen(NamedTuple):
@@ -85,7 +88,7 @@ class Branch:
             self._check(all_mounts := _mounts())
             self._make_directory()
             self._read()
-            self.add_layer()
+            self._add_layer()
             self._opened = self._opened or moment(self.base)
             covered = self._covered(all_mounts)
             self.spaces = mounts.make(self.base, self._path(_LAYERS), self.layers, covered)
@@ -268,6 +271,7 @@ class Branch:
         """
         last = self.layers[-1]
         if is_new := self._is_written(last):
+            self._merge()
             self._stack(self.layers)
         size = _size(self._path(_LAYERS, last, "upper")) if is_new else 0
         file = os.urandom(8).hex()
@@ -277,6 +281,8 @@ class Branch:
         self._checkpoints[name] = _Frozen(made, self.layers[:-1], file)
         self._parent = name
         self._write()
+        if is_new:
+            self._sweep()
         return made, is_new
 
     def state(self, name: str) -> bytes:
@@ -357,11 +363,32 @@ class Branch:
             raise InvalidRequest(f"there is no checkpoint {name!r:.100}; there are: {known:.500}")
         return found
 
+    def _merge(self) -> None:
+        """Merge layers that no checkpoint keeps apart, if there are many: the kernel mounts some hundreds at most.
+
+        The overlay that is mounted now still needs those that were merged.
+        """
+        if len(self.layers) <= _MANY:
+            return
+        stacks = [self.layers, *(one.layers for one in self._checkpoints.values())]
+        for lower, upper in pairwise(self.layers[:-1]):
+            if lower not in self.layers or any((lower in one) != (upper in one) for one in stacks):
+                continue
+            merged = self._new_layer()
+            os.rmdir(into := self._path(_LAYERS, merged, "upper"))
+            try:
+                merge(self._path(_LAYERS, lower, "upper"), self._path(_LAYERS, upper, "upper"), into)
+            except OSError:  # a command has taken away the modes of a directory: the layers stay
+                return
+            for stack in stacks:
+                if upper in stack:
+                    stack[stack.index(lower) : stack.index(upper) + 1] = [merged]
+
     def _stack(self, layers: list[str]) -> None:
         """Mount an overlay with a new layer on these ones."""
         before, self.layers = self.layers, list(layers)
         try:
-            self.add_layer()
+            self._add_layer()
             assert self.spaces is not None
             mounts.stack(self.spaces, self.base, self.layers)
         except BaseException as error:
@@ -370,18 +397,21 @@ class Branch:
                 raise BranchUnavailable(f"the kernel mounts no further layer of the branch: {error}") from error
             raise
 
-    def add_layer(self) -> str:
+    def _add_layer(self) -> None:
         """Make an empty layer on top of the others."""
-        numbers = [int(one) for one in os.listdir(self._path(_LAYERS)) if one.isdecimal()]
-        name = str(max(numbers, default=-1) + 1)
-        for part in ("upper", "work"):
-            os.makedirs(path := self._path(_LAYERS, name, part), 0o700)
-            os.chown(path, -1, os.getegid())  # above may have the setgid bit, and a group that the branch does not know
+        name = self._new_layer()
         below = os.stat(self._path(_LAYERS, self.layers[-1], "upper") if self.layers else self.base)
         upper = self._path(_LAYERS, name, "upper")
         os.chmod(upper, stat.S_IMODE(below.st_mode))
         os.utime(upper, ns=(below.st_atime_ns, below.st_mtime_ns))
         self.layers.append(name)
+
+    def _new_layer(self) -> str:
+        numbers = [int(one) for one in os.listdir(self._path(_LAYERS)) if one.isdecimal()]
+        name = str(max(numbers, default=-1) + 1)
+        for part in ("upper", "work"):
+            os.makedirs(path := self._path(_LAYERS, name, part), 0o700)
+            os.chown(path, -1, os.getegid())  # above may have the setgid bit, and a group that the branch does not know
         return name
 
 

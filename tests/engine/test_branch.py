@@ -19,6 +19,7 @@ from sandboxes import needs_bwrap, run_as
 from system import is_alive, wait_until
 
 from shellsession import BranchUnavailable, InvalidRequest, Sandbox, SandboxUnavailable, Session
+from shellsession.branch import branch, mounts
 from shellsession.branch.mounts import fault
 
 if reason := fault():
@@ -139,7 +140,13 @@ def test_sandbox_on_a_branch_writes_to_the_branch(user: str, place: Place) -> No
             assert sh.run(f"umount {place.base}; unshare -Urm umount -l {place.base}; cat file").stdout == "branch\n"
             assert not sh.run(f"ls {place.layers}/layers/base/file").ok
             sh.restart()
-            assert sh.run("cat file").stdout == "branch\n"
+            assert sh.run("cd sub; cat ../file").stdout == "branch\n"
+            one = sh.checkpoint()  # the next layer reaches the mounts of the sandbox
+            sh.run("echo later >../file; X=1")
+            sh.rollback(one, files_only=True)
+            assert sh.run("cat ../file; echo again >../file; echo $X").stdout == "branch\n1\n"
+            assert sh.rollback(one).complete
+            assert sh.run("cat ../file; echo $X; pwd").stdout == f"branch\n\n{place.base}/sub\n"
         hidden = Sandbox(write=[place.base], hide=[place.base / "file"])
         with place.session(sandbox=hidden) as sh, pytest.raises(SandboxUnavailable, match="has a branch"):
             sh.run("true")
@@ -231,6 +238,42 @@ def test_files_of_another_owner_are_refused_to_root(ours: Place) -> None:
     os.chown(ours.base, 54321, 54321)
     with ours.session() as sh, pytest.raises(BranchUnavailable, match="belongs to user 54321"):
         sh.run("true")
+
+
+def test_layers_that_no_checkpoint_keeps_apart_are_merged(ours: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(branch, "_MANY", 4)
+    with ours.session() as sh:
+        for number in range(12):
+            sh.run(f"echo {number} >>file; echo >new{number}; rm -rf new{number - 2} sub; mkdir sub", check=True)
+            made = sh.checkpoint("kept" if number == 5 else "")
+            if number != 5:
+                sh.drop_checkpoint(made)
+        assert len(os.listdir(ours.layers / "layers")) < 9
+        assert sh.run("wc -l <file; ls -1").stdout.split() == ["13", "file", "new10", "new11", "sub"]
+        sh.rollback("kept")
+        assert sh.run("tail -1 file; ls -1").stdout.split() == ["5", "file", "new4", "new5", "sub"]
+    ours.check_untouched()
+
+
+def test_more_layers_than_the_kernel_mounts_are_refused_and_nothing_changes(
+    ours: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mounts, "_PAGE", 100)
+    with ours.session() as sh:
+        sh.run("echo 0 >file")
+        one = sh.checkpoint()
+        said = ""
+        for number in range(1, 9):
+            sh.run(f"echo {number} >file", check=True)
+            try:
+                sh.checkpoint()
+            except BranchUnavailable as refused:
+                said = str(refused)
+                break
+        assert "too many for one mount" in said
+        assert sh.run(f"[[ $(<file) == {number} ]] && echo more >>file").ok
+        sh.rollback(one)
+        assert sh.run("cat file").stdout == "0\n"
 
 
 def test_killed_host_leaves_no_mount_and_the_layers_with_their_checkpoints(ours: Place) -> None:
