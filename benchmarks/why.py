@@ -14,6 +14,7 @@ from typing import Final
 
 from shellsession import Session
 from shellsession.engine.kernel.why import Scene, look, sample
+from shellsession.text import reason_of
 
 _ROUNDS: Final = 300
 _CASES: Final = {
@@ -50,7 +51,7 @@ _BUILDS: Final = (
     "find / -xdev -type f -size -4k 2>/dev/null | xargs -P4 -n200 cat 2>/dev/null | head -c 300M | gzip >/dev/null",
 )
 # What a build that goes on does not do.
-_STUCK: Final = {"lock", "fifo", "terminal", "stopped", "itself", "listen", "signal", "sleep", "output", "nothing"}
+_STUCK: Final = {"lock", "fifo", "terminal", "stopped", "itself", "listen", "signal", "sleep", "output"}
 
 
 def _cost(call: Callable[[], object]) -> float:
@@ -79,19 +80,20 @@ def costs() -> None:
 
 
 def builds() -> None:
-    stuck = 0
+    stuck = list[str]()
     with tempfile.TemporaryDirectory() as place, Session(cwd=place, timeout=0.2, on_timeout="yield") as sh:
         for number, command in enumerate(_BUILDS, 1):
             result, said = sh.run(f"({command})"), Counter[str]()
             begin = time.monotonic()
             while result.still_running:
-                for why in (result.reason.partition(": ")[2], str(sh.why())):
-                    said[why] += 1
-                stuck += sh.why().kind in _STUCK - {"nothing"}
+                why = sh.why()
+                said.update((reason_of(result)[1], str(why)))
+                if why.kind in _STUCK:
+                    stuck.append(str(why))
                 result = sh.wait(0.2)
             seconds, often = time.monotonic() - begin, said.most_common(6)
             print(f"{number:2} status {result.exit_code} {seconds:5.1f} s  {command[:50]!r}  {often}", flush=True)
-    print(f"called stuck: {stuck}")
+    print("called stuck:", stuck)
 
 
 if __name__ == "__main__":

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from daemons import Daemon
 from hangs import HANGS, peers
 from samples import sample
-from system import PATIENCE
+from system import PATIENCE, SOAK
 
-from shellsession import TTY, Session
+from shellsession import TTY, RemoteSession, Sandbox, Session, connect
 from shellsession.text import reason_of
 
 
@@ -23,13 +24,24 @@ def fields(tmp_path: Path) -> Iterator[dict[str, object]]:
         yield found
 
 
+@pytest.mark.parametrize("where", ["here", "daemon", "sandbox"] if SOAK else ["here"])
 @pytest.mark.parametrize("name", sample(HANGS, 8))
-def test_hang_is_named_by_why_and_by_its_result(name: str, fields: dict[str, Any]) -> None:
+def test_hang_is_named_by_why_and_by_its_result(
+    name: str, where: str, fields: dict[str, Any], daemon: Daemon, tmp_path: Path
+) -> None:
     hang = HANGS[name]
     command = hang.command.format(**fields)
     if (program := command.split()[0]) in ("node", "psql", "ssh", "sqlite3", "curl") and not shutil.which(program):
         pytest.skip(f"{program} is not installed")
-    with Session(stdin=TTY if hang.asks else None) as sh:
+    if where == "sandbox" and not shutil.which("bwrap"):
+        pytest.skip("bubblewrap is not installed")
+    stdin = TTY if hang.asks else None
+    session: Session | RemoteSession = Session(stdin=stdin)
+    if where == "daemon":
+        session = connect(f"hang {name}", daemon.socket, stdin=stdin)
+    elif where == "sandbox":
+        session = Session(stdin=stdin, sandbox=Sandbox(write=[str(tmp_path)], network=True))
+    with session as sh:
         sh.run("true")
         result, until = (
             sh.run(command, timeout=0.3, on_timeout="yield", env={"TERM": "xterm"}),
@@ -61,3 +73,13 @@ def test_text_with_little_room_leaves_the_line_out(tmp_path: Path) -> None:
         result = sh.run("mkfifo f; cat f", timeout=0.3)
         assert "which nobody writes" in result.for_model()
         assert "which nobody writes" not in result.for_model(200)
+
+
+def test_name_that_a_process_gave_itself_shows_no_arguments() -> None:
+    title = "import ctypes,time; ctypes.CDLL(None).prctl(15, b'tool --key abc'); time.sleep(50)"
+    with Session() as sh:
+        sh.run(["python3", "-c", title], timeout=0.3, on_timeout="yield")
+        until = time.monotonic() + PATIENCE
+        while str(why := sh.why()) != "tool sleeps" and time.monotonic() < until:
+            pass
+        assert (str(why), why.comm) == ("tool sleeps", "tool")

@@ -117,7 +117,7 @@ def sample(pids: Iterable[int]) -> dict[int, Process]:
             parent, session, terminal = (int(fields[at]) for at in (1, 3, 4))
             ticks, threads, start = int(fields[11]) + int(fields[12]), int(fields[17]), int(fields[19])
             state = fields[0].decode()
-            found[pid] = Process(pid, comm, state, parent, session, terminal, ticks, threads, start)
+            found[pid] = Process(pid, _first_word(comm), state, parent, session, terminal, ticks, threads, start)
     return found
 
 
@@ -409,7 +409,12 @@ def _named(one: Process, wait: _Wait) -> Why:
 
 def _who(pid: int) -> str:
     comm, _ = proc.named_stat(pid)
-    return f"{pid} {_shown(comm)}".rstrip()
+    return f"{pid} {_shown(_first_word(comm))}".rstrip()
+
+
+def _first_word(comm: str) -> str:
+    """The name of a process without what it may have put behind it: npm names itself "npm install ..."."""
+    return comm.partition(" ")[0] or comm
 
 
 def _others(pids: Container[int]) -> list[int]:
