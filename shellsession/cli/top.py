@@ -15,6 +15,7 @@ from ..daemon.client.daemon import Daemon
 from ..errors import DaemonUnavailable, InvalidRequest, NoSuchAgent, ShellSessionError
 from ..extras import missing
 from . import arguments
+from .approvals import lines_of
 from .arguments import escaped, show, span, table
 from .terminal import CTRL_C, LEAVE, STDIN, UserTerminal
 
@@ -22,8 +23,9 @@ _DESCRIPTION: Final = """
 Show all agents and what they do, again and again: the state, the command, for how long it has been running and what it
 waits for (see `shellsession why`), and the last line that was printed, with secrets masked as the session's redact=
 says. Up, Down, PgUp and PgDn select an agent, Enter attaches to it, and i interrupts its command. s changes the order,
-/ filters by a text in the name, the state or the command, and q leaves. Needs the extra "top" of the package; --once
-does not.
+/ filters by a text in the name, the state or the command, and q leaves. The oldest question that waits for a person is
+on top: a accepts it once, and d declines it (see `shellsession approvals`). Needs the extra "top" of the package;
+--once does not.
 """
 EXAMPLES: Final = [
     ("shellsession top", "all agents, until q"),
@@ -38,6 +40,8 @@ _SHARE: Final = 0.05
 _WHY_AFTER: Final = 2.0
 _WHY_EVERY: Final = 3.0
 _WHY_ONCE: Final = 2.0
+# Seconds for which a question must have been seen before a key accepts it: keys typed before are no answer.
+_SEEN: Final = 0.5
 # Columns from which there is room for the reasons in the table. Below it has that of the selected agent.
 _WIDE: Final = 100
 _NAME_MAX: Final = 20
@@ -76,6 +80,8 @@ def main(words: Sequence[str]) -> int:
             until = time.monotonic() + _WHY_ONCE
             while time.monotonic() < until and top.ask_why(top.rows):
                 pass
+            for question in top.questions:
+                show(*lines_of(question))
             rows = [(*_cells(row), top.why(row), row["line"]) for row in top.rows]
             show(*table(("AGENT", "STATE", "RUNS", "COMMAND", "WHY", "LAST LINE"), rows, state=1))
             return 0
@@ -119,6 +125,8 @@ class Top:
         self._order, self._filter = order, text
         self._all: list[Row] = []
         self.rows: list[Row] = []  # those that the filter shows, in order
+        self.questions: list[Row] = []  # that wait for a person, the oldest first
+        self._question = "", 0.0  # the id of the one that is shown whole, and since when
         self.note = ""  # the last line, in place of the help
         self.selected, self._first = "", 0  # the agent, and the first row that is visible
         self._typed: str | None = None  # of a filter, while it is typed
@@ -129,7 +137,7 @@ class Top:
     def look(self) -> None:
         """Ask the daemon for all agents."""
         begun = time.monotonic()
-        self._all = self._daemon.described(lines=True)
+        self._all, self.questions = self._daemon.described(lines=True), self._daemon.approvals()
         self._asked = {row["agent"]: one for row in self._all if (one := self._asked.get(row["agent"])) is not None}
         self._pause = max(_LOOK, (time.monotonic() - begun) / _SHARE)
         self._arrange()
@@ -184,7 +192,7 @@ class Top:
                     live.update(self.picture(*size), refresh=True)
                     draw_at, is_new = time.monotonic() + _DRAW, False
                 if not is_new:
-                    is_new = bool(self._ask(lambda: self.ask_why(self._visible(terminal.size[1]))))
+                    is_new = bool(self._ask(lambda: self.ask_why(self._visible(self._room(*terminal.size)))))
                 if STDIN in terminal.wait(seconds=max(0.01, min(look_at, max(draw_at, now + _DRAW)) - now)):
                     keys = terminal.read()
                     for key in _KEY.findall(keys) or [LEAVE]:
@@ -199,7 +207,7 @@ class Top:
         try:
             answer = ask()
         except DaemonUnavailable as error:  # another one may start
-            self._all, self.rows, self._fault = [], [], str(error)
+            self._all, self.rows, self.questions, self._fault = [], [], [], str(error)
         except ShellSessionError as error:
             self._fault = str(error)
         else:
@@ -225,6 +233,8 @@ class Top:
             self._typed = self._filter
         elif key == b"i" and self.selected:
             self._interrupt(self.selected)
+        elif key in (b"a", b"d") and self.questions:
+            self._answer(key == b"a")
 
     def _type(self, text: str, key: bytes) -> None:
         if key in (b"\r", b"\x1b"):
@@ -253,6 +263,20 @@ class Top:
         except ShellSessionError as error:
             self.note = str(error)
 
+    def _answer(self, accepts: bool) -> None:
+        """Answer the question on top. One that the person has not seen whole is not accepted."""
+        shown, since = self._question
+        question = next((one for one in self.questions if one["id"] == shown), self.questions[0])
+        if accepts and (question["id"] != shown or time.monotonic() < since + _SEEN):
+            self.note = "it was not shown whole, or only just now: look at it first"
+            return
+        try:
+            self._daemon.answer(question["id"], "accept" if accepts else "decline")
+            self.questions.remove(question)
+            self.note = f"{'accepted' if accepts else 'declined'} the command of {question['agent']}"
+        except ShellSessionError as error:
+            self.note = str(error)
+
     # -- the picture
 
     def picture(self, columns: int, lines: int) -> Any:
@@ -263,20 +287,38 @@ class Top:
         def line(text: str, style: str = "") -> Text:
             return Text(escaped(text), style, no_wrap=True, overflow="ellipsis")
 
-        shown = self._visible(lines)
-        blank = [Text("")] * (self._room(lines) - len(shown))
+        asked, room = self._asked_lines(columns, lines), self._room(columns, lines)
+        shown = self._visible(room)
+        blank = [Text("")] * (room - len(shown))
         why = self.why(self.rows[self._at]) if self.rows else ""
-        said = line(f"{self.selected}: {why}" if why else "")
-        return Group(
-            line(self._title(), "bold"), self._table(shown, columns), *blank, said, line(self._footer(), "dim")
+        top = line(self._title(), "bold"), *(line(one, "yellow") for one in asked)
+        last = line(f"{self.selected}: {why}" if why else ""), line(self._footer(), "dim")
+        return Group(*top, self._table(shown, columns), *blank, *last)
+
+    def _room(self, columns: int, lines: int) -> int:
+        return max(1, lines - 4 - len(self._asked_lines(columns, lines)))
+
+    def _asked_lines(self, columns: int, lines: int) -> list[str]:
+        """The question on top, in lines that fit: whole, in at most half of the screen, or only its beginning."""
+        if not self.questions:
+            self._question = "", 0.0
+            return []
+        question, *others = self.questions
+        text, most = lines_of(question), max(2, lines // 2)
+        found = [one[at : at + columns] for one in text for at in range(0, len(one), columns)]
+        is_whole = len(found) < most and all(map(str.isascii, found))  # other characters may be wide
+        shown = question["id"] if is_whole else ""
+        if shown != self._question[0]:
+            self._question = shown, time.monotonic()
+        more = f", and {len(others)} more wait" if others else ""
+        how = (
+            "a accepts it once, d declines it" if is_whole else "d declines it; `shellsession approvals` shows it whole"
         )
+        return [*found[: most - 1], how + more]
 
-    def _room(self, lines: int) -> int:
-        return max(1, lines - 4)
-
-    def _visible(self, lines: int) -> Sequence[Row]:
+    def _visible(self, room: int) -> Sequence[Row]:
         """The rows that fit, with the selected one among them."""
-        room, at = self._room(lines), self._at
+        at = self._at
         self.selected = self.rows[at]["agent"] if self.rows else ""
         self._first = max(0, min(self._first, at, len(self.rows) - room), at - room + 1)
         return self.rows[self._first : self._first + room]
@@ -284,7 +326,8 @@ class Top:
     def _title(self) -> str:
         running = sum(row["state"] == "running" for row in self._all)
         shown = f", {len(self.rows)} shown" if len(self.rows) != len(self._all) else ""
-        return f"{len(self._all)} agents, {running} running{shown}, by {self._order}"
+        questions = f", {len(self.questions)} asking" if self.questions else ""
+        return f"{len(self._all)} agents, {running} running{questions}{shown}, by {self._order}"
 
     def _footer(self) -> str:
         if self._typed is not None:

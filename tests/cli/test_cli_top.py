@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from daemons import Daemon, running
 from persons import CTRL_C, LEAVE, TERMINAL
 from system import PATIENCE
 
-from shellsession import connect
+from shellsession import Policy, PolicyRefused, connect
 
 Start = Callable[..., "pexpect.spawn[str]"]
 HOSTILE = "printf 'PIN-1234 \\033]0;title\\007\\033[2Jend\\342\\200\\256.\\n'"
@@ -139,4 +140,46 @@ def test_top_says_why_a_command_runs_for_long(own: Daemon, top: Start) -> None:
         screen.setwinsize(24, 120)
         screen.expect("WHY")
         screen.expect("sleep 100.*sleep sleeps")
+        session.close()
+
+
+@pytest.mark.parametrize("key", ["a", "d"])
+def test_top_shows_the_question_and_answers_it(own: Daemon, top: Start, key: str) -> None:
+    with (
+        connect("a1", own.socket, policy=Policy(confirm="queue")) as session,
+        ThreadPoolExecutor() as pool,
+    ):
+        asker = pool.submit(session.run, "echo hello", timeout=PATIENCE)
+        screen = top(own)
+        screen.expect("1 agents, 0 running, 1 asking")
+        screen.expect("echo hello")
+        screen.expect("a accepts it once, d declines it")
+        screen.send(key)
+        if key == "a":
+            screen.expect(["only just now: look at it first", "accepted the command of a1"])  # or the test was slow
+        while not asker.done():
+            screen.send(key)
+            screen.expect("by runs")
+        if key == "a":
+            assert asker.result(PATIENCE).stdout == "hello\n"
+        else:
+            with pytest.raises(PolicyRefused):
+                asker.result(PATIENCE)
+        session.close()
+
+
+def test_top_accepts_no_question_that_is_not_shown_whole(own: Daemon, top: Start) -> None:
+    with (
+        connect("a1", own.socket, policy=Policy(confirm="queue")) as session,
+        ThreadPoolExecutor() as pool,
+    ):
+        asker = pool.submit(session.run, "echo hello;" + "\n" * 30 + "rm -r /nowhere", timeout=PATIENCE)
+        screen = top(own)
+        screen.expect("shows it whole")
+        screen.send("a")
+        screen.expect("look at it first")
+        screen.send("d")
+        screen.expect("declined the command of a1")
+        with pytest.raises(PolicyRefused):
+            asker.result(PATIENCE)
         session.close()
