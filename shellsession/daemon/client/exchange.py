@@ -181,7 +181,6 @@ class Exchange:
         self.outcome = None if request.header["verb"] == "cancel" else _CANCEL_OUTCOME.get()
         self.cancel_begun = False  # ``Cancellation`` has begun: whoever leaves the exchange need not cancel it
         self.on_sent: Callable[[], object] | None = None
-        self._spins = request.header["verb"] != "follow"  # its reply comes when something happens
         self.id = ""
         self._key = ""  # proves to the daemon, on another connection, that the request is ours
         self._link: Link | None = backend.pool.take(expected)
@@ -235,9 +234,9 @@ class Exchange:
         try:
             if not self._sent_over_link:
                 yield from self._send(link)
-            message = yield from link.receive(spins=self._spins)
+            message = yield from link.receive()
             while not self._accept(message):
-                message = yield from link.receive(spins=self._spins)
+                message = yield from link.receive()
         except ConnectionLost as lost:
             yield from self._pause_after(lost)
             return None

@@ -108,11 +108,11 @@ class Link:
             except OSError as error:
                 raise ConnectionLost(len(rest) == len(data)) from error
 
-    def receive(self, until: float | None = None, spins: bool = True) -> Steps[Message]:
-        """The next message. ``spins``: it may come very soon. Raises ConnectionLost, TimeoutError."""
+    def receive(self, until: float | None = None) -> Steps[Message]:
+        """The next message. Raises ConnectionLost, TimeoutError."""
         while not self._messages:
             if (
-                not (yield Wait(self._fds, until, self._channel.spin if spins else 0.0))
+                not (yield Wait(self._fds, until, self._channel.spin))
                 and until is not None
                 and time.monotonic() >= until
             ):
