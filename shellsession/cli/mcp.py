@@ -46,6 +46,8 @@ def own_parser() -> argparse.ArgumentParser:
     parser.add_argument("--patience", metavar="S", type=arguments.number, default=45.0, help=patience)
     chars = f"the longest text that the model gets (default: {MAX_CHARS})"
     parser.add_argument("--max-chars", metavar="N", type=arguments.positive, default=MAX_CHARS, help=chars)
+    monitor = "also offer the tool monitor, and the resource shellsession://notices"
+    parser.add_argument("--monitor", action="store_true", help=monitor)
     flags.add_session(parser, _SESSION)
     flags.add_rules(parser, _RULES)
     parser.add_argument(
@@ -76,6 +78,7 @@ def main(words: Sequence[str]) -> int:
         patience=args.patience,
         timeout=args.timeout,
         max_chars=args.max_chars,
+        monitor=args.monitor,
     )
     return 0
 

@@ -158,13 +158,13 @@ def tools(where: Any, agent: object = None, **options: Unpack[ToolOptions]) -> l
     def caller(verb: str) -> Callable[[object], str]:
         return lambda call: run_to_end(toolbox.call(verb, call))
 
-    return [_for_runner(sdk, Toolbox.definition(verb), caller(verb)) for verb in Toolbox.VERBS]
+    return [_for_runner(sdk, Toolbox.definition(verb), caller(verb)) for verb in toolbox.verbs]
 
 
 def async_tools(where: Any, agent: object = None, **options: Unpack[ToolOptions]) -> list[BetaAsyncBuiltinFunctionTool]:
     """As ``tools``, for ``AsyncAnthropic``."""
     sdk, toolbox = _sdk(), Toolbox(where, agent, **options)
-    return [_for_async_runner(sdk, Toolbox.definition(verb), partial(toolbox.call, verb)) for verb in Toolbox.VERBS]
+    return [_for_async_runner(sdk, Toolbox.definition(verb), partial(toolbox.call, verb)) for verb in toolbox.verbs]
 
 
 def _for_runner(sdk: Any, definition: Mapping[str, Any], run: Callable[[object], str]) -> BetaBuiltinFunctionTool:

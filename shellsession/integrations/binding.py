@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from inspect import iscoroutinefunction
@@ -23,6 +23,7 @@ from ..engine.io.loop import to_its_end
 from ..errors import IN_CALLBACK, InvalidRequest, NotRunning, SessionBusy, ShellSessionError
 from ..inner import Inner
 from ..models import Result, State, command_bytes
+from ..notices import Notice
 from ..paging import Query, Read
 from ..session import Session
 from ..signatures import Command, RunOptions
@@ -54,6 +55,8 @@ class AwaitedSession(Inner, Protocol):
     def wait(self) -> Callable[..., Awaitable[Result]]: ...
     @property
     def send(self) -> Callable[..., Awaitable[Result]]: ...
+    @property
+    def events(self) -> Callable[..., AsyncGenerator[Notice]]: ...
     def interrupt(self) -> Awaitable[Result]: ...
     def restart(self) -> Awaitable[object]: ...
 
@@ -136,6 +139,11 @@ class ThreadedSession:
 
     async def restart(self) -> None:
         await to_its_end(in_own_thread(self._session.restart))
+
+    async def events(self, **options: Any) -> AsyncGenerator[Notice]:
+        events = self._session.events(**options)
+        while (notice := await to_its_end(in_own_thread(next, events, None))) is not None:
+            yield notice
 
 
 _lock = threading.Lock()

@@ -41,7 +41,7 @@ def tools(where: Any, agent: object = None, **options: Unpack[ToolOptions]) -> l
     session belongs to one agent; its calls run one after the other, for ``invoke`` in any order. Raises InvalidRequest.
     """
     toolbox = Toolbox(where, agent, **options)
-    return [_verb_tool(toolbox, verb) for verb in Toolbox.VERBS]
+    return [_verb_tool(toolbox, verb) for verb in toolbox.verbs]
 
 
 def _verb_tool(toolbox: Toolbox, verb: str) -> StructuredTool:

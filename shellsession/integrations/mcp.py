@@ -36,6 +36,7 @@ try:
     from mcp.server.mcpserver import Context, Elicit, Resolve
     from mcp.server.mcpserver.exceptions import ToolError
     from mcp.server.stdio import stdio_server
+    from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated
     from mcp.shared.message import SessionMessage
     from mcp.types import (
         INVALID_REQUEST,
@@ -71,6 +72,12 @@ _CANNOT_ASK: Final = (
 _WORKDIR: Final[ContextVar[str | None]] = ContextVar("workdir", default=None)
 
 
+# The resource with the notices of the session, and how long to wait for a session in place of a closed one.
+NOTICES: Final = "shellsession://notices"
+_OF_NOTICES: Final = "What has happened to background jobs and running commands: the latest notices, the oldest first"
+_RETRY: Final = 1.0
+
+
 class Confirmation(BaseModel):
     """The answer of a person who lets a command run: it has no fields, because accepting is the whole answer."""
 
@@ -88,7 +95,7 @@ def server(toolbox: Toolbox, asking: Policy | None = None) -> MCPServer:
         """
 
         async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
-            if name not in toolbox.VERBS:
+            if name not in toolbox.verbs:
                 return await super().call_tool(name, arguments, context)
             if context is not None:  # only in the task of this request
                 PROGRESS.set(lambda seconds, line: context.report_progress(seconds, None, line or None))
@@ -115,10 +122,20 @@ def server(toolbox: Toolbox, asking: Policy | None = None) -> MCPServer:
                 async with stdio_server(lines) as (incoming, outgoing), anyio.create_task_group() as group:
                     sender, receiver = anyio.create_memory_object_stream[Any](0)
                     group.start_soon(_refuse_unreadable, lines, incoming, sender, outgoing)
+                    if "monitor" in toolbox.verbs:
+                        group.start_soon(_publish, toolbox, bus)
                     await core.run(receiver, outgoing, core.create_initialization_options())
                     group.cancel_scope.cancel()
 
-    mcp_server = CheckedServer("shellsession", instructions=_INSTRUCTIONS, version=VERSION, log_level="WARNING")
+    bus = InMemorySubscriptionBus()
+    mcp_server = CheckedServer(
+        "shellsession", instructions=_INSTRUCTIONS, version=VERSION, log_level="WARNING", subscriptions=bus
+    )
+    if "monitor" in toolbox.verbs:
+
+        @mcp_server.resource(NOTICES, name="notices", description=_OF_NOTICES, mime_type="application/json")
+        async def notices() -> str:
+            return json.dumps([vars(notice) for notice in await toolbox.notices()])
 
     async def ask(command: str, context: Context) -> Elicit[Confirmation] | None:
         """The question to the client's user, or None if there is none."""
@@ -146,18 +163,19 @@ def server(toolbox: Toolbox, asking: Policy | None = None) -> MCPServer:
         try:
             if answer.action != "accept":
                 raise refused(UNCONFIRMED)
-            return await toolbox.bash_in(_WORKDIR.get(), command, timeout, interactive)
+            text = await toolbox.bash_in(_WORKDIR.get(), command, timeout, interactive)
+            return await toolbox.noticed("bash", text)
         except ShellSessionError as error:
             raise ToolError(str(error)) from error
 
     # The SDK calls ``ask`` first, which no annotation in the source can name, as it is local.
     asked_bash.__annotations__["answer"] = Annotated[ElicitationResult[Confirmation], Resolve(ask)]
-    for verb in toolbox.VERBS:
+    for verb in toolbox.verbs:
         mcp_server.add_tool(
             asked_bash if verb == "bash" and asking is not None else getattr(toolbox, verb),
             verb,
             description=Toolbox.definition(verb)["description"],
-            annotations=_LOOKS if verb in ("wait", "read_output") else _ACTS,
+            annotations=_LOOKS if verb in ("wait", "read_output", "monitor") else _ACTS,
             structured_output=False,
         )
     return mcp_server
@@ -188,6 +206,16 @@ def serve(
             await server(Toolbox(session, connect=connect, **settings), asking).run_stdio_async()
 
     asyncio.run(main())
+
+
+async def _publish(toolbox: Toolbox, bus: InMemorySubscriptionBus) -> None:
+    """Tell the subscribers of the resource whenever there is something new in it."""
+    while True:
+        try:
+            if await toolbox.await_notice():
+                await bus.publish(ResourceUpdated(uri=NOTICES))
+        except ShellSessionError:
+            await anyio.sleep(_RETRY)
 
 
 @contextmanager

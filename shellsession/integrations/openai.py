@@ -46,7 +46,7 @@ def function_tools(where: Any, agent: object = None, **options: Unpack[ToolOptio
     session belongs to one agent; its calls run one after the other. Raises InvalidRequest.
     """
     toolbox = Toolbox(where, agent, **options)
-    return [_function_tool(toolbox, name) for name in Toolbox.VERBS]
+    return [_function_tool(toolbox, name) for name in toolbox.verbs]
 
 
 def _function_tool(toolbox: Toolbox, name: str) -> FunctionTool:

@@ -31,7 +31,7 @@ def toolset(where: Any, agent: object = None, **options: Unpack[ToolOptions]) ->
     """
     toolbox = Toolbox(where, agent, **options)
     made: FunctionToolset[Any] = FunctionToolset()
-    for name in Toolbox.VERBS:
+    for name in toolbox.verbs:
         made.add_function(
             _verb_function(toolbox, name), True, name=name, sequential=True, prepare=_prepare(Toolbox.definition(name))
         )

@@ -34,7 +34,7 @@ def tools(where: Any, agent: object = None, **options: Unpack[ToolOptions]) -> l
     """
     toolbox = Toolbox(where, agent, **options)
     # list[Any]: Agent takes a list of a union, and a list of one class is not that to a type checker.
-    return [_verb_tool(toolbox, verb) for verb in Toolbox.VERBS]
+    return [_verb_tool(toolbox, verb) for verb in toolbox.verbs]
 
 
 def _verb_tool(toolbox: Toolbox, verb: str) -> Any:

@@ -62,6 +62,7 @@ from ..models import (
     streams_of,
     to_bytes,
 )
+from ..notices import Notice
 from ..options import check_policy, refuse_queue
 from ..paging import NOTHING_NEW, Query, check_chars, everything, is_job, newest, page, query_for, whole
 from ..signatures import AnyJob, explained, kept_streams
@@ -271,6 +272,9 @@ Bytes = Annotated[list[int | None] | None, Field(description=f"Which bytes, coun
 Pattern = Annotated[str | None, Field(description="A regular expression: only the lines that match it, with numbers")]
 Tail = Annotated[int | None, Field(description="How many of the last lines")]
 Since = Annotated[int | None, Field(description="Only what is new: the number that the last answer gave")]
+MonitoredText = Annotated[str | None, Field(description="Tell when a line with this text was printed")]
+Silence = Annotated[float | None, Field(description="Tell when nothing was printed for this many seconds")]
+MostNotices = Annotated[int, Field(description="After this many notices the monitor ends")]
 TextToType = Annotated[str, Field(description="What to type")]
 Keys = Annotated[
     list[str] | None, Field(description='Keys to press after the text, by name: ["C-c"], ["Up", "Enter"], ["Escape"]')
@@ -279,6 +283,11 @@ Enter = Annotated[
     bool, Field(description="Press Enter after the text, unless keys are named; false to type a single character")
 ]
 
+_LOOK: Final = 0.001  # seconds for which a call looks for notices, and for which ``await_notice`` waits
+_LISTEN: Final = 1.0
+_NOTICES: Final = 10  # notices before one result, at most, and characters of the text of one
+_NOTICE: Final = 300
+_MONITORS: Final = 8
 _NO_PATTERN: Final[Mapping[str, str]] = {}
 _NOTHING: Final = "[nothing: there is no such part, or no line matches]"
 _EARLIER: Final = (
@@ -369,6 +378,13 @@ async def _started(first: Awaitable[Result]) -> Result:
     return replace(result, reason="; ".join(filter(None, (result.reason, _HAS_ENDED))))
 
 
+class _Monitor:
+    """What a model has asked to be told of. ``left``: this many notices. ``number``: of the last one that was read."""
+
+    def __init__(self, id: str | None, watch: dict[str, Any], left: int, number: int) -> None:
+        self.id, self.watch, self.left, self.number = id, watch, left, number
+
+
 class ToolOptions(TypedDict, total=False):
     """The options of the tools of each SDK; ``Toolbox`` explains them."""
 
@@ -379,12 +395,14 @@ class ToolOptions(TypedDict, total=False):
     on_output: OnOutput | None
     policy: Policy | None
     receipts: bool
+    monitor: bool
 
 
 class Toolbox:
     """The verbs of one session as coroutine functions that take a model's arguments and return text for it."""
 
     VERBS: Final = ("bash", "send", "wait", "interrupt", "restart", "jobs", "read_output")
+    _ALL: Final = (*VERBS, "monitor")
 
     @explained
     def __init__(
@@ -399,6 +417,7 @@ class Toolbox:
         on_output: OnOutput | None = None,
         policy: Policy | None = None,
         receipts: bool = True,
+        monitor: bool = False,
         connect: Reopen | None = None,
     ) -> None:
         """``where``: a session of any kind; or ``Agents`` or ``AsyncAgents``, with the name of the ``agent``.
@@ -408,6 +427,7 @@ class Toolbox:
         the model gets. ``tick``: seconds between two progress reports. ``on_output``: called with output while a call
         waits, as that of ``run``. ``policy``: which commands these tools may run, besides the session's own policy.
         ``receipts``: in a session of a daemon, a command whose call has a key runs once, even if its call is repeated.
+        ``monitor``: also offer the tool with which a model asks to be told what a job prints while it does other work.
         ``connect``: makes a new session when this one was closed or has expired; the call that meets the closed
         session fails, and says that its state is lost. Raises InvalidRequest.
         """
@@ -416,14 +436,19 @@ class Toolbox:
             _check(name, seconds)
         self._session, self._patience, self._timeout, self._tick = session, patience, timeout, tick
         self._first_wait = min(tick, patience / 2)  # part of the patience reserved for the first wait for a new command
-        self._max_chars = max_chars
+        self._max_chars = self._all_chars = max_chars
         self._limits = limits_for(max_chars)
         self._handed_back: Call | str | None = None  # the command handed back here: time limits end no other
         self._limit = TimeLimit()  # of that command
         check_policy(policy)
         refuse_queue(policy)
         check_flag("receipts", receipts)
+        check_flag("monitor", monitor)
         self._receipts = receipts
+        self.verbs = self._ALL if monitor else self.VERBS
+        self._monitors: list[_Monitor] = []
+        self._watches: list[dict[str, Any]] = []  # of the latest monitors, also of those that have ended
+        self._noticed = 0  # the number of the last notice of the session that a monitor has read
         self._on_output, self._policy = on_output, policy
         self._connect = connect or reopen
         self._relied_on = False  # the model has run a command in this session
@@ -441,13 +466,15 @@ class Toolbox:
     @classmethod
     def _method(cls, verb: str) -> Callable[..., Awaitable[str]]:
         """The method of a verb. Raises InvalidRequest for any other name: models invent some."""
-        if verb not in cls.VERBS:
+        if verb not in cls._ALL:
             raise InvalidRequest(f"there is no tool {verb!r:.100}; the tools are {', '.join(cls.VERBS)}")
         method: Callable[..., Awaitable[str]] = getattr(cls, verb)
         return method
 
     def checked(self, verb: str, call: object) -> dict[str, Any]:
         """The validated arguments of a call. Raises InvalidRequest with the reason and the valid arguments."""
+        if verb not in self.verbs:
+            raise InvalidRequest(f"there is no tool {verb!r:.100}; the tools are {', '.join(self.verbs)}")
         method, habits = self._method(verb), _Habits()
         try:
             if verb == "bash" and isinstance(call, Mapping):
@@ -467,9 +494,101 @@ class Toolbox:
         """
         arguments = self.checked(verb, call)
         if verb == "bash":
-            return await self.bash_in(arguments.pop("workdir", None), **arguments, key=key)
-        text: str = await getattr(self, verb)(**arguments)
-        return text
+            text: str = await self.bash_in(arguments.pop("workdir", None), **arguments, key=key)
+        else:
+            text = await getattr(self, verb)(**arguments)
+        return await self.noticed(verb, text)
+
+    async def noticed(self, verb: str, text: str) -> str:
+        """The text of a call, after the notices that are due, each once."""
+        lines = list[str]()
+        for monitor in tuple(self._monitors):
+            with suppress(ShellSessionError):  # the session is closed or lost, which the next call reports
+                events = self._session.events(**monitor.watch, after=monitor.number, timeout=_LOOK)
+                async for notice in events:
+                    monitor.number = notice.number
+                    self._noticed = max(self._noticed, notice.number)
+                    if self._concerns(monitor, notice, verb):
+                        lines.append(self._line_of(monitor, notice))
+                    if len(lines) == _NOTICES or monitor not in self._monitors:
+                        break
+                await events.aclose()
+        return "\n".join((*lines, text))
+
+    async def notices(self) -> list[Notice]:
+        """The notices of the session that are kept, without secrets."""
+        mask = (lambda text: text) if (secrets := self._session.secrets) is None else secrets.mask
+        with suppress(ShellSessionError):
+            kept = self._session.events(**self._watch_of_all, after=0, timeout=_LOOK)
+            return [notice.__replace__(text=mask(notice.text)) async for notice in kept]
+        return []
+
+    async def await_notice(self) -> bool:
+        """Wait for a second. True once something has happened that ``notices`` lists. Raises ShellSessionError."""
+        events = self._session.events(**self._watch_of_all, timeout=_LISTEN)
+        async for _ in events:
+            await events.aclose()
+            return True
+        return False
+
+    @property
+    def _watch_of_all(self) -> dict[str, Any]:
+        """What the latest monitors watch for, in one."""
+        patterns = [watch["pattern"] for watch in self._watches if "pattern" in watch]
+        silences = [watch["silence"] for watch in self._watches if "silence" in watch]
+        watch: dict[str, Any] = {"pattern": "|".join(patterns)} if patterns else {}
+        return watch | ({"silence": min(silences)} if silences else {})
+
+    def _concerns(self, monitor: _Monitor, notice: Notice, verb: str) -> bool:
+        """Whether the model is to be told. The end of a job may be known already, and so may that of a command."""
+        if monitor.id not in (None, notice.id):
+            return False
+        if notice.kind in ("printed", "silent"):
+            return True
+        if is_job(notice.id):
+            known = notice.id not in self._watched
+            self._watched.discard(notice.id)
+            return not known
+        return verb in ("jobs", "read_output", "monitor") and self._handed_back is not None
+
+    def _line_of(self, monitor: _Monitor, notice: Notice) -> str:
+        """A notice as a line for the model. It counts as one of its monitor."""
+        monitor.left -= 1
+        ends = notice.kind in ("ended", "lost", "limit")
+        if not monitor.left or (ends and monitor.id == notice.id):
+            self._monitors.remove(monitor)
+        who = f"job {notice.id}" if is_job(notice.id) else "the running command"
+        what = {"printed": "has printed: ", "input": "waits for input: ", "silent": ""}.get(notice.kind, "has ended: ")
+        text = notice.text if self._session.secrets is None else self._session.secrets.mask(notice.text)
+        said = notice.text.replace("it has", "has") if notice.kind == "silent" else what + text
+        more = f" ({notice.dropped} more before this were dropped)" if notice.dropped else ""
+        last = "; this was the last notice of this monitor" if not monitor.left else ""
+        return f"[notice: {who} {said[:_NOTICE]}{more}{last}]"
+
+    async def monitor(
+        self, job: JobId = None, text: MonitoredText = None, silence: Silence = None, most: MostNotices = 3
+    ) -> str:
+        """Be told what a background job, or the running command, does while you do other work; do not poll for it.
+
+        Each notice is at the beginning of a later result, once: that it has printed a line with `text`, was silent for
+        `silence` seconds, or has ended. Without `job`: of all jobs and the running command.
+        """
+        if silence is not None:
+            _check("silence", silence)
+        if most < 1:
+            raise InvalidRequest(f"most must be a positive number of notices, not {most}")
+        if job is not None and job not in (known := [one.id for one in self._session.jobs()]):
+            raise InvalidRequest(f"there is no job {job!r:.100}: the jobs are {', '.join(known) or 'none'}")
+        if len(self._monitors) >= _MONITORS:
+            raise InvalidRequest(f"there are {_MONITORS} monitors already: wait until one has told its notices")
+        # A model's regular expression could take forever.
+        watch: dict[str, Any] = {} if text is None else {"pattern": re.escape(text)}
+        if silence is not None:
+            watch["silence"] = silence
+        self._max_chars = min(self._max_chars, max(self._all_chars // 2, self._all_chars - _NOTICES * _NOTICE))
+        self._monitors.append(_Monitor(job, watch, most, self._noticed))
+        self._watches = [*self._watches, watch][-_MONITORS:]
+        return "[you are told at the beginning of a later result]"
 
     async def bash(self, command: Command, timeout: Timeout = None, interactive: Interactive = False) -> str:
         """Run a command in a bash that stays open: directory, variables and functions persist between calls.
@@ -680,6 +799,7 @@ class Toolbox:
         return {}
 
     def _forget_command(self) -> None:
+        self._monitors.clear()
         self._watched.clear()
         self._known.clear()
         self._limit.forget()
@@ -690,7 +810,7 @@ class Toolbox:
         if self._connect is None or not self._session.closed:
             return False
         self._forget_command()
-        self._session = await self._connect()
+        self._session, self._noticed = await self._connect(), 0
         return True
 
     async def _jobs(self) -> list[_JobText]:

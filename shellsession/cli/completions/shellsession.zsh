@@ -242,6 +242,7 @@ _shtab_shellsession_mcp_options=(
   "--timeout[seconds that a command may run if the model names no limit]:S:"
   "--patience[seconds that a call may take]:S:"
   "--max-chars[the longest text that the model gets]:N:"
+  "--monitor[also offer the tool monitor, and the resource shellsession]"
   {-C,--cwd}"[where it starts]:DIR:_files -/"
   "*--env[a variable of its environment]:NAME=VALUE:"
   "--branch[write below DIR to a branch of it]:DIR:_files -/"

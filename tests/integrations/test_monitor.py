@@ -1,0 +1,94 @@
+"""The tool ``monitor``: notices come at the beginning of a later result, once; over MCP a resource has them, too."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from daemons import Daemon
+from system import PATIENCE
+from test_mcp import serving
+
+from shellsession import AsyncSession, InvalidRequest, Session, aconnect
+from shellsession.integrations.toolbox import Toolbox
+
+_SERVER = "shellsession://notices"
+Call = Callable[..., Awaitable[str]]
+
+
+@pytest.fixture(params=["here", "threads", "daemon"])
+def play(request: pytest.FixtureRequest, daemon: Daemon) -> Callable[[Callable[[Call], Awaitable[None]]], None]:
+    """Plays a story with the tools of a session."""
+
+    async def main(story: Callable[[Call], Awaitable[None]]) -> None:
+        session: Any = Session() if request.param == "threads" else AsyncSession()
+        if request.param == "daemon":
+            session = await aconnect(request.node.name, daemon.socket, False, cwd="/")
+        tools = Toolbox(session, patience=5, monitor=True, max_chars=4000)
+
+        async def call(verb: str, **arguments: Any) -> str:
+            return await tools.call(verb, arguments)
+
+        try:
+            await story(call)
+        finally:
+            closing = session.close()
+            if closing is not None:
+                await closing
+
+    return lambda story: asyncio.run(main(story))
+
+
+def test_monitor_notices_come_before_a_later_result_once(play: Any) -> None:
+    async def story(call: Call) -> None:
+        await call("bash", command="(sleep 0.2; echo port 80 is open; sleep 0.2; exit 3) &")
+        await call("monitor", text="is open", silence=0.05)
+        text = await call("bash", command="sleep 1; echo done")
+        lines = text.split("\n")
+        assert "[notice: job j1 has printed: port 80 is open]" in lines
+        assert "[notice: job j1 has printed nothing for 0.05 s]" in lines
+        assert text.index("port 80") < text.index("done")
+        assert text.count("exit status 3") == 1  # in whichever form
+        assert len([line for line in lines if line.startswith("[notice: ")]) <= 3
+        assert await call("bash", command="echo c") == "c"
+
+    play(story)
+
+
+def test_monitor_wrong_argument_is_refused(play: Any) -> None:
+    async def story(call: Call) -> None:
+        with pytest.raises(InvalidRequest, match="there is no job 'j9': the jobs are none"):
+            await call("monitor", job="j9")
+        with pytest.raises(InvalidRequest, match="most must be a positive number of notices, not 0"):
+            await call("monitor", most=0)
+
+    play(story)
+
+
+def test_monitor_is_offered_only_if_asked_for() -> None:
+    async def main() -> None:
+        async with AsyncSession() as session:
+            assert "monitor" not in Toolbox(session).verbs
+            with pytest.raises(InvalidRequest, match="there is no tool 'monitor'"):
+                await Toolbox(session).call("monitor", {})
+
+    asyncio.run(main())
+
+
+def test_mcp_resource_of_notices_can_be_subscribed_to() -> None:
+    async def main() -> None:
+        async with serving("--monitor") as talk, asyncio.timeout(PATIENCE):
+            assert "monitor" in {tool.name for tool in (await talk.client.list_tools()).tools}
+            async with talk.client.listen(resource_subscriptions=[_SERVER]) as updates:
+                await talk.call("bash", command="(sleep 0.3; echo ready; sleep 99) &")
+                await talk.call("monitor", text="ready")
+                assert (await anext(aiter(updates))).uri == _SERVER
+            found = await talk.client.read_resource(_SERVER)
+            (notice,) = json.loads(found.contents[0].text)
+            assert (notice["kind"], notice["id"], notice["text"]) == ("printed", "j1", "ready")
+            assert (await talk.call("bash", command="echo a"))[0] == "[notice: job j1 has printed: ready]\na"
+
+    asyncio.run(main())
