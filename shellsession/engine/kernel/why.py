@@ -56,6 +56,9 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 # A process that is seen at work counts as using the processor if it has used this part of its life: one that only wakes
 # up from time to time has not. Young ones cannot be told apart.
 _SHARE, _YOUNG = 0.03, 0.5
+# One look may see a program between two pieces of work: of one that works that much, these kinds say nothing.
+_AT_WORK: Final = 0.3
+_PAUSES: Final = {"sleep", "itself"}
 # States of TCP in /proc/net/tcp (net/tcp_states.h).
 _ESTABLISHED, _SYN_SENT, _CLOSE_WAIT, _LISTEN = "01", "02", "08", "0A"
 _TABLES: Final = {
@@ -162,7 +165,8 @@ class _Look:
         free = free or {pid: wait for pid, wait in waits.items() if wait.kind == "pipe"} or waits
         best = min(_RANK[wait.kind] for wait in free.values())
         pid = [pid for pid, wait in free.items() if _RANK[wait.kind] == best][-1]
-        return _named(self._found[pid], free[pid])
+        pauses = free[pid].kind in _PAUSES and self._before is None and self._share(self._found[pid]) >= _AT_WORK
+        return _named(self._found[pid], _UNKNOWN if pauses else free[pid])
 
     def _at_terminal(self, waits: Mapping[int, _Wait]) -> Why | None:
         """The answer where the session has seen that the command waits for the terminal."""
@@ -183,8 +187,11 @@ class _Look:
         """Does a process that runs now use the processor, or has it only just woken up?"""
         if self._before is not None and (before := self._before.get(one.pid)) is not None:
             return before.state == "R" or self._has_worked(one)
-        age = (self._now - one.start) / _TICKS
-        return age < _YOUNG or one.ticks / _TICKS >= _SHARE * age
+        return self._now - one.start < _YOUNG * _TICKS or self._share(one) >= _SHARE
+
+    def _share(self, one: Process) -> float:
+        """Which part of its life it has used the processor."""
+        return one.ticks / max(1, self._now - one.start)
 
     def _has_worked(self, one: Process) -> bool:
         """Has it used the processor since the sample before?"""
