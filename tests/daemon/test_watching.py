@@ -7,13 +7,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from daemons import Daemon as Served, Raw, running, serving
-from system import wait_until
+from daemons import Daemon as Served, Proxy, Raw, running, serving
+from system import PATIENCE, wait_until
 
 from shellsession import AsyncDaemon, Daemon, DaemonUnavailable, InvalidRequest, NoSuchAgent, connect
 from shellsession.daemon.server import board
@@ -190,3 +191,35 @@ def test_watch_of_own_session_is_refused(daemon: Served) -> None:
         assert "follow was asked for inside its own session" in done.stderr
         assert session.run([sys.executable, "-c", program.replace("'inner'", "")]).ok
         session.close()
+
+
+def test_lost_connection_loses_no_event(daemon: Served, tmp_path: Path) -> None:
+    path = str(tmp_path / "socket")
+    with Proxy(path, daemon.socket) as proxy, connect("cut", daemon.socket) as session, ThreadPoolExecutor() as pool:
+        session.run("true")
+        events = Daemon(path).watch("cut")
+        next(events)
+        for number in range(3):
+            proxy.mute = number == 1  # the answer is on its way when the connection breaks
+            found = pool.submit(until, events, ended)
+            session.run(f"echo {number}")
+            if proxy.mute:
+                wait_until(lambda: b"cut" in proxy.swallowed, "the answer")
+                proxy.mute = False
+            proxy.cut()
+            printed = [event for event in found.result(PATIENCE) if isinstance(event, CommandOutput)]
+            assert [event.text for event in printed] == [f"{number}\n"]
+        session.close()
+
+
+def test_daemon_elsewhere_is_watched_over_its_bridge(daemon: Served) -> None:
+    program = str(Path(sys.executable).with_name("shellsession"))
+    with connect("far", daemon.socket) as session, Daemon(daemon.socket, via=["env"], remote=program) as watcher:
+        session.run("true")
+        events = watcher.watch("far")
+        assert next(events) == AgentOpened("far")
+        session.run("echo x")
+        assert kinds(until(events, ended)) == ["CommandBegan", "CommandOutput", "CommandEnded"]
+        assert "far" in [one.agent for one in watcher.list()]
+        watcher.kill("far")
+        assert next(events) == AgentClosed("far")
