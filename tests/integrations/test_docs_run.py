@@ -25,6 +25,8 @@ from documents import (
 )
 from quoting_models import SCRIPTED
 
+from shellsession.branch.mounts import fault
+
 _TARGETS: Final = set(re.findall(r"^([a-z-]+):", read("Makefile"), re.MULTILINE))
 _HERE: Final = [page for page in PAGES if page != "docs/cluster.md"]  # tests/cluster has a cluster for that
 
@@ -44,6 +46,8 @@ def daemon_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 def test_a_program_runs(block: Block, tmp_path: Path) -> None:
     if "Sandbox(" in block.text and shutil.which("bwrap") is None:
         pytest.skip("bubblewrap is not installed (apt install bubblewrap)")
+    if "branch=" in block.text and (reason := fault()):
+        pytest.skip(reason)
     done = run_python(_scripted(block), _directory(block, tmp_path))
     assert done.returncode == 0, done.stderr
     assert not done.stderr or block.page.startswith("docs/integrations/")  # an SDK may warn
