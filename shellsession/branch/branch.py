@@ -74,6 +74,7 @@ class Branch:
         self.layers: list[str] = []
         self._checkpoints: dict[str, _Frozen] = {}
         self._parent = ""  # the checkpoint of which the files are a continuation
+        self._is_fresh = False  # there is no record of it yet
         self._opened = 0  # what ``apply.moment`` said when the branch was begun, or applied as a whole
         self.spaces: mounts.Spaces | None = None
         self._lock = -1
@@ -93,8 +94,11 @@ class Branch:
             covered = self._covered(all_mounts)
             self.spaces = mounts.make(self.base, self._path(_LAYERS), self.layers, covered)
             self._write()
+            self._is_fresh = False
             return self.spaces
         except BaseException as error:
+            if self._is_fresh:
+                self._remove_all()
             self.close()
             if isinstance(error, OSError):
                 raise BranchUnavailable(
@@ -203,6 +207,7 @@ class Branch:
     def _read(self) -> None:
         """Read what was written last. Raises BranchUnavailable if this is the directory of something else."""
         self.layers, self._checkpoints, self._parent, self._opened = [], {}, "", 0
+        self._is_fresh = False
         try:
             with open(self._path(_RECORD), encoding="utf-8") as file:
                 record = json.load(file)
@@ -211,6 +216,7 @@ class Branch:
                 raise BranchUnavailable(
                     f"branch_dir: {self.directory} is not empty, and no directory of a branch: name another"
                 ) from None
+            self._is_fresh = True
             return
         if record.get("format") != _FORMAT or record["base"] != self.base:
             raise BranchUnavailable(

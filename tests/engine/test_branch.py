@@ -223,6 +223,29 @@ def test_branch_that_cannot_be_is_refused_with_the_reason(
     ours.check_untouched()
 
 
+def test_machine_without_user_namespaces_is_told_what_to_do(ours: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(ours.layers.parent))
+    program = f"""
+from shellsession import BranchUnavailable, Session
+from shellsession.cli.doctor import _branch
+with Session(cwd={str(ours.base)!r}) as sh:
+    assert sh.run("cat file").ok
+with Session(cwd={str(ours.base)!r}, branch={str(ours.base)!r}) as sh:
+    try:
+        sh.run("echo evil >file")
+    except BranchUnavailable as error:
+        assert "max_user_namespaces" in str(error), error
+        print("refused")
+assert (_branch().state, "max_user_namespaces" in _branch().found) == ("limited", True)
+"""
+    script = 'echo 0 >/proc/sys/user/max_user_namespaces && exec "$@"'
+    words = ["unshare", "--map-root-user", "sh", "-c", script, "sh", sys.executable, "-c", program]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=40, check=False)
+    assert (done.stdout, done.stderr) == ("refused\n", "")
+    assert os.listdir(ours.layers.parent / "shellsession" / "branches") == []
+    ours.check_untouched()
+
+
 def test_layers_of_an_open_branch_and_of_another_directory_are_refused(ours: Place) -> None:
     with ours.session() as sh:
         sh.run("echo x >new")

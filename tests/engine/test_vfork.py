@@ -232,3 +232,15 @@ def test_signals_and_threads_of_the_host_do_not_disturb(new_session: Callable[..
         disturber.join()
         signal.signal(signal.SIGUSR1, before)
     assert came[0] > 0
+
+
+def test_calls_apart_change_nothing_here_and_send_no_signal() -> None:
+    seen, before = list[int](), os.getcwd()
+    handler = signal.signal(signal.SIGCHLD, lambda *_: seen.append(1))
+    try:
+        vfork.perform_apart([("chdir", (b"/usr",))])
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            vfork.perform_apart([("close", (-1,)), ("chdir", (b"/usr",))])
+    finally:
+        signal.signal(signal.SIGCHLD, handler)
+    assert (seen, os.getcwd()) == ([], before)

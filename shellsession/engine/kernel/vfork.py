@@ -44,6 +44,7 @@ _LAST: Final = 0x7FFFFFFF  # the highest possible descriptor
 _MANY: Final = 1 << 20  # at most this many descriptors are closed where that takes a call for each
 KEPT: Final = 3  # the number of the extra descriptor in the program
 _RIGHTS: Final = 1  # SCM_RIGHTS
+_WALL: Final = 0x40000000  # <linux/wait.h>: also children that end with another signal than SIGCHLD, or none
 _EXECUTE: Final = "execve"
 _NOT_RUN: Final = 127
 
@@ -93,7 +94,7 @@ def perform_apart(calls: Sequence[Call], spaces: int = 0) -> None:
     """
     if is_possible():
         ending: list[Call] = [*_forgiving(calls), ("_exit", (0,))]
-        _wait(_clone(ending, spaces=spaces))
+        _wait(_clone(ending, spaces=spaces, end_signal=0))  # no handler of the host sees this child
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # see ``_copy``
@@ -185,7 +186,7 @@ def _forgiving(calls: Sequence[Call]) -> list[Call]:
     return [forgive if call is FORGIVE else call for call in calls]
 
 
-def _clone(calls: list[Call], borrowing: bool = True, spaces: int = 0) -> int:
+def _clone(calls: list[Call], borrowing: bool = True, spaces: int = 0, end_signal: int = signal.SIGCHLD) -> int:
     """Start a child that makes the calls; return its process id.
 
     Raises OSError if a call failed: a child that borrows our memory also sets our errno.
@@ -200,7 +201,7 @@ def _clone(calls: list[Call], borrowing: bool = True, spaces: int = 0) -> int:
             LIBC.pthread_sigmask(signal.SIG_SETMASK, b"\xff" * _SIGSET, None)
             contexts = _chain(calls)
             top = ctypes.c_void_p(ctypes.addressof(stack) + _STACK & ~0xF)
-            flags = _CLONE_VM * borrowing | _CLONE_VFORK | _CLONE_PARENT_SETTID | signal.SIGCHLD | spaces
+            flags = _CLONE_VM * borrowing | _CLONE_VFORK | _CLONE_PARENT_SETTID | end_signal | spaces
             ctypes.set_errno(0)
             LIBC.clone(LIBC.setcontext, top, flags, contexts[0], ctypes.byref(child))
             _free.extend(contexts)
@@ -218,12 +219,12 @@ def _reap(child: int) -> None:
     if child > 0:
         with suppress(ProcessLookupError, ChildProcessError):  # the host may ignore SIGCHLD: then there is no zombie
             os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
+            os.waitpid(child, _WALL)
 
 
 def _wait(child: int) -> None:
     with suppress(ChildProcessError):  # as in ``_reap``
-        os.waitpid(child, 0)
+        os.waitpid(child, _WALL)
 
 
 def _unshare(spaces: int) -> list[Call]:

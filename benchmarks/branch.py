@@ -1,0 +1,143 @@
+"""`python -m benchmarks.branch [ROUNDS]`: a session on a branch beside one without, and beside a shadow git.
+
+In turns, as medians; ratios of one run. Each tree has files of 1 to 5 KB.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from shellsession import Session
+
+SIZES: Final = (100, 10_000, 50_000)
+# What the ratios must not exceed.
+OPEN: Final = 2.5
+SAME: Final = 1.5
+BOTH: Final = 3.5
+GIT: Final = {10_000: 0.15, 50_000: 0.03}
+_GIT_ROUNDS: Final = 3
+
+
+def main() -> int:
+    """Print the figures. Return 1 if a bar does not hold."""
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:  # on a disk: /tmp may be memory
+        top, missed = Path(directory), list[str]()
+
+        def tell(what: str, ratio: float, bar: float) -> None:
+            print(f"{what}: {ratio:.2f} x (bar {bar})")
+            missed.extend([what] * (ratio > bar))
+
+        (base := top / "base").mkdir()
+        plain, branched = opened(base, rounds)
+        print(f"open {plain * 1e3:.1f} ms, with a branch {branched * 1e3:.1f} ms")
+        tell("open with a branch / open", branched / plain, OPEN)
+        for size in SIZES:
+            fill(top / str(size), size)
+        found = checkpoints([top / str(size) for size in SIZES], rounds)
+        for size, (kept, back, both) in zip(SIZES, found, strict=True):
+            print(f"{size} files, ms: checkpoint {kept * 1e3:.1f}, rollback {back * 1e3:.1f}, of both {both * 1e3:.1f}")
+            if size in GIT:
+                commit, checkout = shadow_git(top / str(size))
+                print(f"{size} files, ms: shadow git commit {commit * 1e3:.0f}, checkout {checkout * 1e3:.0f}")
+                tell(f"checkpoint and rollback of {size} / git", (kept + back) / (commit + checkout), GIT[size])
+        for name, column in (("checkpoint", 0), ("rollback of files", 1)):
+            tell(f"{name}, {SIZES[-1]} / {SIZES[0]} files", found[-1][column] / found[0][column], SAME)
+        kept, _, both = found[0]
+        tell("checkpoint and rollback of both halves / open", (kept + both) / plain, BOTH)
+    return int(bool(missed))
+
+
+def opened(base: Path, rounds: int) -> tuple[float, float]:
+    """Return the seconds that a session takes to open, without a branch and with one."""
+    times: tuple[list[float], list[float]] = ([], [])
+    for _ in range(rounds + 1):
+        for branch, column in zip((None, base), times, strict=True):
+            session = Session(cwd=base, branch=branch)
+            column.append(seconds(session.open))
+            session.close()
+    return median(times[0][1:]), median(times[1][1:])
+
+
+def checkpoints(trees: Sequence[Path], rounds: int) -> list[tuple[float, float, float]]:
+    """Return for each tree the seconds of a checkpoint, of a rollback of the files, and of one of files and shell."""
+    times = [(list[float](), list[float](), list[float]()) for _ in trees]
+    with ExitStack() as stack:
+        sessions = [stack.enter_context(Session(cwd=tree, branch=tree)) for tree in trees]
+        for sh in sessions:
+            sh.run("X=kept; f() { echo f; }")
+        for number in range(rounds):
+            for sh, columns in zip(sessions, times, strict=True):
+                for column, one in zip(columns, _turn(sh, number), strict=True):
+                    column.append(one)
+        for sh in sessions:
+            sh.branch.discard()
+    return [(median(kept), median(back), median(both)) for kept, back, both in times]
+
+
+def _turn(sh: Session, number: int) -> Iterator[float]:
+    sh.run(f"echo {number} >>d0/f0; rm -f d0/f1")
+    yield seconds(lambda: sh.checkpoint("one"))
+    sh.run("rm -rf d0; for i in {1..50}; do echo $i >junk$i; done")
+    yield seconds(lambda: sh.rollback("one", files_only=True))
+    sh.run("rm -rf d0; X=gone")
+    yield seconds(lambda: sh.rollback("one"))
+    assert sh.run("tail -1 d0/f0; echo $X; ls junk1").stdout == f"{number}\nkept\n"
+    sh.drop_checkpoint("one")
+
+
+def shadow_git(tree: Path) -> tuple[float, float]:
+    """Return the seconds of a commit of all changes, and of a checkout of it, after the first commit."""
+    place = tree.parent / f"{tree.name}.git"
+    names = {f"GIT_{who}_{what}": "a@b" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    env = {**os.environ, **names, "GIT_DIR": str(place), "GIT_WORK_TREE": str(tree)}
+
+    def git(*words: str) -> None:
+        subprocess.run(["git", *words], env=env, check=True, capture_output=True)
+
+    def commit() -> None:
+        git("add", "-A")
+        git("commit", "-qm", "c", "--allow-empty")
+
+    def checkout() -> None:
+        git("checkout", "-f", "HEAD", "--", ".")
+        git("clean", "-fdq")
+
+    git("init", "-q")
+    commit()
+    commits, checkouts = list[float](), list[float]()
+    for _ in range(_GIT_ROUNDS):
+        with (tree / "d0" / "f0").open("a") as file:
+            file.write("x\n")
+        commits.append(seconds(commit))
+        shutil.rmtree(tree / "d0")
+        checkouts.append(seconds(checkout))
+    return median(commits), median(checkouts)
+
+
+def fill(tree: Path, size: int) -> None:
+    for number in range(size):
+        directory = tree / f"d{number // 200}"
+        if number % 200 == 0:
+            directory.mkdir(parents=True)
+        (directory / f"f{number}").write_text(f"{number}\n" * (200 + number % 7 * 100))
+
+
+def seconds(do: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    do()
+    return time.perf_counter() - begin
+
+
+if __name__ == "__main__":
+    sys.exit(main())
