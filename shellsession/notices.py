@@ -22,8 +22,11 @@ Kind = Literal["ended", "printed", "input", "silent", "lost", "limit"]
 # What is kept: bytes of text, and this many more for each notice.
 _KEPT: Final = 1 << 18
 _OVERHEAD: Final = 256
-# A line is searched up to this many bytes, and shown up to this many characters.
+# A line is searched up to this many characters, and shown up to fewer. Several are scanned at once.
 _LINE: Final = 1 << 12
+_PIECE: Final = 1 << 13  # short enough for ``limited``
+# In patterns with one of these, what is around a line can decide whether it matches.
+_CONTEXT: Final = re.compile(r"\(\?|\\[ABZ]|[*+?}]\+")
 _SHOWN: Final = 500
 # A watch may match this often at once, and then this often in a second.
 _BURST: Final = 20
@@ -81,6 +84,24 @@ class Watch(NamedTuple):
 
 def _seconds(seconds: float) -> str:
     return f"{seconds:g}"
+
+
+def _matching(pattern: re.Pattern[str], text: str) -> list[str]:
+    """The lines that match. A plain pattern is first searched for in many lines at once, which is ten times as fast."""
+    scan = None if _CONTEXT.search(pattern.pattern) else re.compile(pattern.pattern, pattern.flags | re.MULTILINE)
+    found, start = list[str](), 0
+    while start < len(text):
+        end = (text.rfind("\n", start, start + _PIECE) + 1) or (text.find("\n", start) + 1) or len(text)
+        piece, start = text[start:end], end
+        if scan is None or len(piece) > _PIECE or scan.search(piece):
+            lines = map(_searched, piece.split("\n"))
+            found += [line for line in lines if line and pattern.search(line)]
+    return found
+
+
+def _searched(line: str) -> str:
+    """What is searched of a line."""
+    return line[:_LINE].rstrip("\r")
 
 
 class _Gate:
@@ -147,25 +168,27 @@ class Notices:
         source.last, source.told, source.asks = now, 0.0, False
         if patterns := [one for one in self._gates if isinstance(one, re.Pattern)]:
             before = source.begun.get(stream, _Begun())
-            *whole, rest = (before.data + data).split(b"\n")
-            noted = [one for one in patterns if self._search(id, one, [*whole, rest], one in before.noted, now)]
-            source.begun[stream] = _Begun(rest[-_LINE:], frozenset(noted))
+            data = before.data + data
+            noted = [one for one in patterns if self._search(id, one, data, one in before.noted, now)]
+            source.begun[stream] = _Begun(data[data.rfind(b"\n") + 1 :][-_LINE:], frozenset(noted))
 
-    def _search(self, id: str, pattern: re.Pattern[str], lines: list[bytes], is_noted: bool, now: float) -> bool:
+    def _search(self, id: str, pattern: re.Pattern[str], data: bytes, is_noted: bool, now: float) -> bool:
         """Note the lines that match, the first one unless that ``is_noted``. Returns whether the last one is noted."""
-        if is_noted and len(lines) == 1:
-            return True
-        texts = [line[:_LINE].decode("utf-8", "replace").rstrip("\r") for line in lines[is_noted:]]
+        text = data.decode("utf-8", "replace").replace("\r\n", "\n")
+        if is_noted:
+            _, newline, text = text.partition("\n")
+            if not newline:
+                return True
         try:
             with limited():
-                found = [text for text in texts if text and pattern.search(text)]
+                found = _matching(pattern, text)
         except SearchTooSlow:
             del self._gates[pattern]
             self._add("limit", id, f"the search for {pattern.pattern!r:.100} {TOO_SLOW}", now, watch=pattern.pattern)
             return False
-        for text in found:
-            self._pass(pattern, id, clean(text)[:_SHOWN], now)
-        return bool(found) and found[-1] is texts[-1]
+        for line in found:
+            self._pass(pattern, id, clean(line)[:_SHOWN], now)
+        return bool(last := _searched(text.rpartition("\n")[2])) and found[-1:] == [last]
 
     def typed(self, id: str, now: float) -> None:
         """It has got input."""
@@ -225,7 +248,7 @@ class Notices:
     def search(self, id: str, pattern: re.Pattern[str], printed: bytes, now: float) -> None:
         """Search for a new pattern in what the source has printed before."""
         if id in self._sources and printed:
-            self._search(id, pattern, printed.split(b"\n"), False, now)
+            self._search(id, pattern, printed, False, now)
 
     def read(self, after: int, watch: Watch) -> tuple[int, list[Notice]]:
         """How many notices after that number were dropped, and those that this watch wants.

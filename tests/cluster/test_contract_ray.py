@@ -52,3 +52,11 @@ steps:
         report = workflow.run(session, resume=True)
         assert (report.ok, report.steps[2].output) == (True, "one 3\n"), report.to_markdown()
         session.close()
+
+
+def test_events_of_a_session_of_a_cluster_come(agents: RayAgents) -> None:
+    with agents.session("noticed", cwd="/") as session:
+        session.run("(sleep 0.3; echo ready; exit 3) &")
+        events = session.events(pattern="^ready$", timeout=LONG)
+        assert [next(events).kind, next(events).text] == ["printed", "exit status 3"]
+        session.close()
