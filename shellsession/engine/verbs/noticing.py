@@ -216,7 +216,7 @@ class Reader:
     def __init__(self, noticer: Noticer, watch: Watch, after: int) -> None:
         self._noticer, self._watch, self.number = noticer, watch, after
         self.dropped = 0  # notices that the next one reports
-        self._pause = _FIRST
+        self._pause, self._owner = _FIRST, os.getpid()
         self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         noticer.join(self._fd)
         noticer.read(after, watch)
@@ -257,6 +257,6 @@ class Reader:
     def close(self) -> None:
         """Give back its descriptor."""
         fd, self._fd = self._fd, -1
-        if fd >= 0:
+        if fd >= 0 and self._owner == os.getpid():  # in a forked child, another thread may have held the lock
             self._noticer.leave(fd)
             os.close(fd)
