@@ -115,6 +115,7 @@ class Walk:
         assert tree(self.base) == self.expected, step
 
 
+@pytest.mark.timeout(1200 if SOAK else 60)
 @settings(max_examples=2000 if SOAK else 10)
 @given(_STEPS)
 def test_branch_holds_what_a_plain_directory_holds(steps: list[str]) -> None:
