@@ -86,7 +86,11 @@ def server(toolbox: Toolbox, asking: Policy | None = None) -> MCPServer:
     """A server whose tools are the toolbox's verbs: ``server(Toolbox(session)).run("stdio")``.
 
     ``asking``: a policy with ``confirm``. Where that would be called, the client asks its user instead (elicitation).
+    Where the questions of the session wait in the daemon, it asks its user about these, who may be the first to answer.
     """
+    queue = toolbox.queue
+    # The commands that the user was asked about, with the directories, and whose answers have not come.
+    elicited = set[tuple[str, str]]()
 
     class CheckedServer(MCPServer):
         """Adds checks to the SDK's server.
@@ -100,7 +104,7 @@ def server(toolbox: Toolbox, asking: Policy | None = None) -> MCPServer:
             if context is not None:  # only in the task of this request
                 PROGRESS.set(lambda seconds, line: context.report_progress(seconds, None, line or None))
             try:
-                if name == "bash" and asking is not None:  # the SDK asks the user first
+                if name == "bash" and (asking is not None or queue):  # the SDK asks the user first
                     checked = toolbox.checked(name, arguments)
                     _WORKDIR.set(checked.pop("workdir", None))
                     return await self._call_asking(name, checked, context)
@@ -139,7 +143,13 @@ def server(toolbox: Toolbox, asking: Policy | None = None) -> MCPServer:
 
     async def ask(command: str, context: Context) -> Elicit[Confirmation] | None:
         """The question to the client's user, or None if there is none."""
+        capabilities = context.client_capabilities
+        can_ask = capabilities is not None and capabilities.elicitation is not None
+        place = f" in {workdir}" if (workdir := _WORKDIR.get()) else ""
         try:
+            if queue and can_ask and (waits := await toolbox.question(workdir, command)) and waits["state"] == "open":
+                elicited.add((command, waits["cwd"]))
+                return Elicit(f"Run this command in {waits['cwd']}?\n\n{waits['command']}", Confirmation)
             question = (
                 ""
                 if asking is None
@@ -151,17 +161,20 @@ def server(toolbox: Toolbox, asking: Policy | None = None) -> MCPServer:
             raise ToolError(str(error)) from error
         if not question:
             return None
-        capabilities = context.client_capabilities
-        if capabilities is None or capabilities.elicitation is None:
+        if not can_ask:
             raise ToolError(_CANNOT_ASK)
-        place = f" in {workdir}" if (workdir := _WORKDIR.get()) else ""
         return Elicit(f"Run this command{place}?\n\n{question}", Confirmation)
 
     async def asked_bash(
         command: Command, answer: Any, timeout: Timeout = None, interactive: Interactive = False
     ) -> str:
         try:
-            if answer.action != "accept":
+            waits = await toolbox.question(_WORKDIR.get(), command) if queue else None
+            if waits is not None and (key := (command, waits["cwd"])) in elicited:
+                elicited.discard(key)
+                if waits["state"] == "open":
+                    await toolbox.answer(waits["id"], answer.action)
+            elif answer.action != "accept":
                 raise refused(UNCONFIRMED)
             text = await toolbox.bash_in(_WORKDIR.get(), command, timeout, interactive)
             return await toolbox.noticed("bash", text)
@@ -172,7 +185,7 @@ def server(toolbox: Toolbox, asking: Policy | None = None) -> MCPServer:
     asked_bash.__annotations__["answer"] = Annotated[ElicitationResult[Confirmation], Resolve(ask)]
     for verb in toolbox.verbs:
         mcp_server.add_tool(
-            asked_bash if verb == "bash" and asking is not None else getattr(toolbox, verb),
+            asked_bash if verb == "bash" and (asking is not None or queue) else getattr(toolbox, verb),
             verb,
             description=Toolbox.definition(verb)["description"],
             annotations=_LOOKS if verb in ("wait", "read_output", "monitor") else _ACTS,

@@ -629,6 +629,22 @@ class Toolbox:
                 first = _started(first)
             return await self._follow(first, until, begins=True)
 
+    @property
+    def queue(self) -> bool:
+        """Whether questions of its session wait in the daemon."""
+        policy = self._session.policy
+        return policy is not None and policy.confirm == "queue"
+
+    async def question(self, workdir: str | None, command: str) -> dict[str, Any] | None:
+        """The question to a person for which ``bash_in`` would wait, which waits from now on; None if it would not."""
+        session = self._session
+        return await session._question(command, workdir) if isinstance(session, AsyncRemoteSession) else None
+
+    async def answer(self, question: str, action: str) -> None:
+        """Answer a question as a user has done: "accept", "decline" or "cancel"."""
+        if isinstance(self._session, AsyncRemoteSession):
+            await self._session._answer(question, action)
+
     async def _permitted(self, command: str, seconds: float, workdir: str | None) -> float:
         """Return the time limit under which the policies let the command run. Raises PolicyRefused."""
         if self._policy is None and self._session.policy is None:

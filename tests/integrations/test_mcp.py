@@ -374,6 +374,44 @@ def test_confirm_asks_the_user_of_the_client(tmp_path: Path, mode: str) -> None:
     assert os.listdir(tmp_path) == ["made"]
 
 
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_question_of_the_daemon_is_put_to_the_user_of_the_client(tmp_path: Path, mode: str) -> None:
+    from shellsession.daemon.client import admin
+
+    socket, seen = str(tmp_path / "socket"), list[str]()
+
+    async def answer(_: object, question: Any) -> ElicitResult:
+        (waits,) = await asyncio.to_thread(admin.approvals, socket)  # others can answer it, too
+        seen.append(f"{waits['command']} in {waits['cwd']}")
+        assert waits["command"] in question.message
+        if "first" in question.message:
+            await asyncio.to_thread(admin.answer, waits["id"], "decline", "not now", socket)
+        return (
+            ElicitResult(action="decline") if "rmdir" in question.message else ElicitResult(action="accept", content={})
+        )
+
+    async def story() -> None:
+        options = ("-s", "asked", "--socket", socket, "--approvals", "--allow", "ls", "-C", str(tmp_path))
+        async with serving(*options, client={"elicitation_callback": answer, "mode": mode}) as talk:
+            assert await talk.call("bash", command="mkdir made") == ("[no output]", False)
+            assert await talk.call("bash", command="rmdir made") == (f"{_ERROR}a person declined it", True)
+            assert await talk.call("bash", command="true first") == (f"{_ERROR}a person declined it: not now", True)
+            assert await talk.call("bash", command="ls -d made") == ("made", False)
+        assert admin.approvals(socket) == []
+        async with serving(*options, "--patience", "1.5", client={"mode": mode}) as talk:
+            text, failed = await talk.call("bash", command="touch never")
+            assert (failed, "a person has not answered yet" in text) == (True, True)
+            admin.answer(admin.approvals(socket)[0]["id"], "accept", socket=socket)
+            assert await talk.call("bash", command="touch never") == ("[no output]", False)
+
+    try:
+        asyncio.run(story())
+    finally:
+        admin.shutdown(socket)
+    assert seen == [f"{one} in {tmp_path}" for one in ("mkdir made", "rmdir made", "true first")]
+    assert (tmp_path / "made").exists()
+
+
 @pytest.mark.parametrize("is_shared", [False, True], ids=["own session", "an agent's session"])
 def test_rules_of_the_command_line_apply_to_a_client(tmp_path: Path, is_shared: bool) -> None:
     socket, out = tmp_path / "socket", tmp_path / "out"

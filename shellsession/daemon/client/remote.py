@@ -541,6 +541,17 @@ class Remote(AnySession[PreparedRun]):
         fields |= {name: True for name, is_set in flags.items() if is_set}
         return self.message("run", text, *data, **fields), on_output
 
+    async def _question(self, command: str, cwd: str | None) -> dict[str, Any] | None:
+        """The question to a person for which this command would wait; it waits from now on. None if it would not."""
+        scope = {} if cwd is None else scope_of({"cwd": cwd})
+        reply = await self._ask(self.message("run", command_bytes(command), ask_only=True, **scope))
+        question: dict[str, Any] | None = field(reply.header, "value", dict, type(None))
+        return question
+
+    async def _answer(self, question: str, decision: str) -> None:
+        with suppress(InvalidRequest):  # somebody else was first
+            await self._ask(Message({"verb": "answer", "question": question, "decision": decision}, ()))
+
     def _run(self, prepared: PreparedRun) -> Any:
         return self._backend.give(self._run_prepared(*prepared))
 

@@ -82,6 +82,11 @@ class Approvals:
             self._settle(question)
         return question
 
+    def open(self, new: Question) -> Question:
+        """Open a question whose asker will come later. An equal one that waits for its asker is that one."""
+        self._drop_old()
+        return self._adopt(new)
+
     def _adopt(self, new: Question) -> Question:
         for one in self._questions.values():
             if (one.agent, one.digest) == (new.agent, new.digest) and one.id not in self._askers:

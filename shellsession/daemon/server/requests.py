@@ -204,7 +204,8 @@ class Run(OfAgent):
 
     ``live``: send output as events as well. ``tell``: after a second in the queue, send the reason as an event.
     ``unless_lost``: raise StateLost, once, if the agent's last session has ended with its state, or with a part of it.
-    If its directory is gone as well, any request does that.
+    If its directory is gone as well, any request does that. ``ask_only``: run nothing; the reply's value is the
+    question to a person that the same request without it would wait for, or None.
     """
 
     verb: Literal["run"]
@@ -214,6 +215,7 @@ class Run(OfAgent):
     live: bool = False
     tell: bool = False
     unless_lost: bool = False
+    ask_only: bool = False
     idempotency_key: Annotated[str, Field(min_length=1, max_length=models.KEY_MAX)] | None = None
 
     def given(self, data: bytes | None) -> RunOptions:

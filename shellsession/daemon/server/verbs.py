@@ -61,6 +61,8 @@ ASKED: Final = (
     "a person has not answered yet whether it may run (`shellsession approvals`), and nothing was run: the same call"
     " again waits on"
 )
+# A person cannot read more characters of a command.
+_ASKED_MAX: Final = 1 << 14
 # Seconds until a verb that has not returned is woken again.
 _WAKE_AGAIN: Final = 0.05
 # Seconds after which a request for notices is answered without one.
@@ -148,6 +150,8 @@ async def _run(shared: SharedSession, incoming: Incoming) -> Answer:
     while True:
         if has_key and (answer := await _from_receipt(shared, incoming)) is not None:
             return answer
+        if incoming.request.ask_only:
+            return _opened(shared, incoming)
         if shared.has_queue:
             permit = await _permit(shared, incoming, permit)
         async with shared.turn:
@@ -202,8 +206,12 @@ def _digest(incoming: Incoming) -> bytes:
     """The digest of what a key stands for."""
     request: Any = incoming.request
     fields = to_json([request.cwd, request.stdin, sorted((request.env or {}).items())]).encode()
+    return _digest_of(fields, *incoming.parts)
+
+
+def _digest_of(*parts: bytes) -> bytes:
     digest = hashlib.blake2b(digest_size=16)
-    for part in (fields, *incoming.parts):
+    for part in parts:
         digest.update(b"%d " % len(part))
         digest.update(part)
     return digest.digest()
@@ -246,15 +254,57 @@ async def _permit(shared: SharedSession, incoming: Incoming, before: Permit | No
 
     None if nobody needs to say yes, or if the policy refuses the command anyway, as it does again in its turn.
     """
-    request, listener, place = incoming.request, incoming.listener, _place(shared, incoming)
+    request, listener, approvals, place = (
+        incoming.request,
+        incoming.listener,
+        shared.approvals,
+        _place(shared, incoming),
+    )
     if before is not None and before.place == place:
         return before
+    if not isinstance(asked := _judged(shared, incoming, place), Question):
+        return asked
+    listener.wait_for(ASKED)
+    # For longer than that the caller cannot wait, but the question can: the same call finds it again.
+    listener.drop_if_queued_for(request.turn_within)
+    try:
+        question = await approvals.ask(asked, lambda asked: shared.announce(asked, listener))
+    except asyncio.CancelledError:
+        if listener.dropped is None:  # the client has cancelled it: nobody waits for the answer
+            approvals.withdraw(request.id)
+        raise
+    if question.state != "accepted":
+        from ...policy.rules import refused
+
+        error = refused(question.refusal)
+        shared.audience.show("refused", {"reason": str(error), "begun": False})
+        shared.log_refusal(incoming.part, error, incoming.connection.pid, question.record)
+        raise error
+    if shared.engine.closed:
+        raise SessionClosed(CLOSED)
+    listener.drop_if_queued_for(_patience(shared, request) if shared.is_taken else None)
+    await shared.hold.enter(request, listener)
+    listener.wait_for()
+    return Permit(place, question.id, question.record)
+
+
+def _opened(shared: SharedSession, incoming: Incoming) -> Answer:
+    """The answer with the question that waits for a person, and for the request that will run the command."""
+    asked = _judged(shared, incoming, _place(shared, incoming)) if shared.has_queue else None
+    incoming.listener.proceed()
+    if not isinstance(asked, Question):
+        return Answer({"value": None})
+    return Answer({"value": described(shared.approvals.open(asked))})
+
+
+def _judged(shared: SharedSession, incoming: Incoming, place: str) -> Permit | Question | None:
+    """The question that the policy wants answered, the answer that lasts, or None: see ``_permit``."""
     from ...policy.proposals import proposed  # 13 ms with the rules, which most daemons need not spend
     from ...policy.rules import refused
 
+    request, approvals = incoming.request, shared.approvals
     options = request.given(incoming.second if request.stdin == "bytes" else None)
     options.pop("idempotency_key", None)
-    approvals = shared.approvals
     rules = approvals.rules_of(shared.agent)
     try:
         run = shared.session._request(OwnText(incoming.part), options)
@@ -267,15 +317,19 @@ async def _permit(shared: SharedSession, incoming: Incoming, before: Permit | No
         return Permit(place, "", {"decision": "rule", "rule": "; ".join(rules[one].text for one in verdict.remembered)})
     if not verdict.question:
         return None
-    digest = hashlib.blake2b(_digest(incoming) + os.fsencode(place), digest_size=16).hexdigest()
+    fields = to_json([place, sorted((request.env or {}).items())]).encode()
+    digest = _digest_of(fields, *incoming.parts).hex()
     if (last := approvals.accepted_before(shared.agent, digest)) is not None:
         return Permit(place, "", {"decision": "accept_session", "rule": last.id})
-    patience = request.patience if "patience" in request.model_fields_set else policy.confirm_timeout
+    if len(verdict.question) > _ASKED_MAX:
+        raise refused(f"it has over {_ASKED_MAX} characters, too many to ask a person about: put it into a file")
+    # With ``turn_within``, a tool names how long its call can wait, and its patience says the same.
+    is_named = "patience" in request.model_fields_set and request.turn_within is None
+    patience = request.patience if is_named else policy.confirm_timeout
     check_seconds("patience", patience)
-    command, mask = verdict.question, shared.secrets.mask
-    proposal = () if any(mask(word) != word for rule in proposed(command) for word in rule) else proposed(command)
-    now = time.time()
-    new = Question(
+    command, mask, now = verdict.question, shared.secrets.mask, time.time()
+    has_rules = not (request.env or request.stdin == "bytes" or mask(command) != command)
+    return Question(
         id="",
         agent=shared.agent,
         command=mask(command),
@@ -284,28 +338,8 @@ async def _permit(shared: SharedSession, incoming: Incoming, before: Permit | No
         request=request.id,
         asked=now,
         until=None if patience is None else now + patience,
-        rules=proposal if not (request.env or request.stdin == "bytes") else (),
+        rules=proposed(command) if has_rules else (),
     )
-    listener.wait_for(ASKED)
-    # For longer than that the caller cannot wait, but the question can: the same call finds it again.
-    listener.drop_if_queued_for(request.turn_within)
-    try:
-        question = await approvals.ask(new, lambda asked: shared.announce(asked, listener))
-    except asyncio.CancelledError:
-        if listener.dropped is None:  # the client has cancelled it: nobody waits for the answer
-            approvals.withdraw(request.id)
-        raise
-    if question.state != "accepted":
-        error = refused(question.refusal)
-        shared.audience.show("refused", {"reason": str(error), "begun": False})
-        shared.log_refusal(incoming.part, error, incoming.connection.pid, question.record)
-        raise error
-    if shared.engine.closed:
-        raise SessionClosed(CLOSED)
-    listener.drop_if_queued_for(_patience(shared, request) if shared.is_taken else None)
-    await shared.hold.enter(request, listener)
-    listener.wait_for()
-    return Permit(place, question.id, question.record)
 
 
 async def _run_now(shared: SharedSession, incoming: Incoming, permit: Permit | None) -> Answer:
