@@ -462,6 +462,7 @@ _VERBS: Final[dict[str, Callable[[Session], object]]] = {
     "checkpoints": lambda sh: sh.checkpoints(),
     "drop_checkpoint": lambda sh: sh.drop_checkpoint("x"),
     "resize": lambda sh: sh.resize(99, 33),
+    "events": lambda sh: sh.events(),
     "read_output": lambda sh: sh.read_output("c1"),
     "read_file": lambda sh: sh.read_file("file"),
     "write_file": lambda sh: sh.write_file("file", b""),

@@ -17,6 +17,7 @@ from .arguments import escaped, show, show_json, table, talk
 from .words import INTERRUPTED, REFUSED, ErrorFormat
 
 if TYPE_CHECKING:
+    from ..daemon.client.session import RemoteSession
     from ..workflow.report import Event, Report
     from ..workflow.workflow import Workflow
 
@@ -219,14 +220,14 @@ def _run(workflow: Workflow, args: argparse.Namespace) -> int:
             return _TERMINATED if isinstance(interrupt, _Terminated) else INTERRUPTED
         except InvalidWorkflow:
             if not args.resume:
-                session.close()
+                _close(session)
             raise
         finally:
             shown.close()
             _write_reports(shown.report, args)
         report = shown.report
         if report is not None and (report.ok or not is_durable):
-            session.close()
+            _close(session)
             with suppress(OSError):
                 if (place := _record_of(workflow.path)).read_text(encoding="utf-8") == agent:  # else a later run's
                     place.write_text(_SUCCEEDED, encoding="utf-8")
@@ -262,6 +263,12 @@ def _check_known(agent: str, args: argparse.Namespace) -> None:
             raise InvalidWorkflow(
                 f"there is no agent {agent!r} whose run could be resumed: run the file anew"
             ) from None
+
+
+def _close(session: RemoteSession) -> None:
+    """Close the session of a run. Inside a session that is refused: then it is closed once it has been idle."""
+    with suppress(InvalidRequest):
+        session.close()
 
 
 def _leave(agent: str, args: argparse.Namespace) -> None:

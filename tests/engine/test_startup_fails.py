@@ -110,7 +110,7 @@ def test_unchecked_it_goes_on(opened: Callable[..., Any]) -> None:
     ("command", "told"),
     [
         ("exit 3", r"did not finish \(the command ended the session's bash, with exit status 3\)"),
-        ("sleep 100", r"did not finish \(the time limit passed\)"),
+        ("sleep 100", r"did not finish \(the time limit passed: sleep sleeps\)"),
     ],
 )
 def test_one_that_does_not_come_to_its_end_fails_in_any_case(command: str, told: str, check: bool) -> None:

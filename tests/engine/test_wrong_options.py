@@ -100,6 +100,8 @@ _SESSION: Final[dict[str, set[str]]] = {
     "size": {"a pair of numbers"},
     "bash": _PLACES,
     "sandbox": {"None"},
+    "branch": {*_PLACES, "None"},
+    "branch_dir": {*_PLACES, "None"},
     "policy": {"None"},
     "redact": {"True", "an empty list"},
     "snapshot": {"None"},
@@ -203,7 +205,7 @@ def test_what_is_right_is_taken() -> None:
     for name, fit in _SESSION.items():
         for what in fit:
             options: dict[str, Any] = {name: _VALUES[what]}
-            Session(**options)
+            Session(**({"branch": "/"} if name == "branch_dir" else {}) | options)
     options = {"bash": Path("/bin/bash"), "cwd": Path("/"), "size": [80, 24], "startup": iter(["X=1"])}
     with Session(**options) as session:
         assert session.run("echo $X $PWD $COLUMNS").stdout == "1 / 80\n"

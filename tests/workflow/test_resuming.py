@@ -420,6 +420,8 @@ def test_workflow_runs_inside_a_session_and_cannot_be_resumed_there(daemon: Daem
         assert (first.exit_code, "inside" in first.stdout) == (1, True), first
         again = session.run(f"touch ok; {line} --resume")
         assert (again.exit_code, "ask from outside" in again.stderr) == (125, True), again
+        anew = session.run(line)
+        assert (anew.exit_code, "inside" in anew.stdout) == (0, True), anew.stderr
         session.close()
 
 

@@ -76,8 +76,8 @@ async def serve(sessions: Sessions, incoming: Incoming) -> Answer:
     request = incoming.request
     closes = isinstance(request, requests.Close) and not request.unused
     if type(request) in _NOT_FROM_ANY_SESSION:
-        own = request.agent if getattr(request, "put", False) else None
-        refuse_inside(sessions, incoming.connection, request.verb, own)
+        if not getattr(request, "put", False):  # an agent may run a workflow: that reads no state
+            refuse_inside(sessions, incoming.connection, request.verb)
     elif type(request) in _NOT_FROM_ANOTHER_SESSION and not getattr(request, "unused", False):
         refuse_inside(sessions, incoming.connection, request.verb, request.agent)
     if closes and sessions.forget(request.agent, request.session):
