@@ -134,6 +134,7 @@ class Store:
         self._records: dict[str, StoredAgent] = {}  # the one that was changed longest ago first
         self._changed: set[str] = set()  # agents whose records are not written yet
         self._writes = 0
+        self._copying: threading.Thread | None = None  # the log into the database
         self._database: sqlite3.Connection | None = None
         self._is_ours = False  # it was opened once
         self._lock = -1  # a descriptor of the database, locked by flock(2)
@@ -321,7 +322,10 @@ class Store:
         return found
 
     def close(self) -> None:
-        """Close the database."""
+        """Close the database. Another store can then open it at once."""
+        if self._copying is not None:
+            self._copying.join()
+            self._copying = None
         with self._syncing:
             self._close_log()
         if self._database is not None:
@@ -366,7 +370,10 @@ class Store:
         self._writes += 1 + size // _PAGE
         if self._writes >= _CHECKPOINT_EVERY:
             self._writes = 0
-            threading.Thread(target=_checkpoint, args=(self.path,), name="shellsession-store", daemon=True).start()
+            self._copying = threading.Thread(
+                target=_checkpoint, args=(self.path,), name="shellsession-store", daemon=True
+            )
+            self._copying.start()
 
     def _is_in_place(self) -> bool:
         with suppress(OSError):

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,25 @@ def test_records_of_any_text_are_found_again(tmp_path: Path) -> None:
         again.close()
 
     check()
+
+
+def test_store_is_closed_while_its_log_is_copied_and_the_next_one_can_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def copy_slowly(path: str) -> None:
+        with closing(sqlite3.connect(path, 20.0, isolation_level=None)) as database:
+            database.execute("BEGIN EXCLUSIVE")
+            time.sleep(0.2)
+
+    monkeypatch.setattr("shellsession.store._checkpoint", copy_slowly)
+    path = str(tmp_path / "state.db")
+    ours = Store(path)
+    for number in range(200):
+        ours.put(f"a{number}", StoredAgent("/"))
+    ours.close()
+    again = Store(path)
+    assert (again.fault, len(again.agents())) == ("", 200)
+    again.close()
 
 
 def test_checkpoint_is_kept_until_it_is_forgotten(tmp_path: Path) -> None:

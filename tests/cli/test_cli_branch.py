@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
 from commands import cli
 from daemons import Daemon
-from kinds import BRIDGE
+from warm import PROGRAM
 
 from shellsession.branch.mounts import fault
 
@@ -27,7 +28,8 @@ def test_branch_of_an_agent_is_kept_shown_and_applied(daemon: Daemon, agent: str
     assert cli(daemon.socket, "branch", "diff", agent).stdout == b"changed  file\nadded    new\n"
     assert b"+two" in cli(daemon.socket, "branch", "diff", "--patch", agent).stdout
     assert cli(daemon.socket, "rollback", agent, "one").returncode == 0
-    inside = cli(daemon.socket, "run", "-s", agent, "--", f"{BRIDGE} branch apply --socket {daemon.socket} {agent}")
+    apply = shlex.join([*PROGRAM, "branch", "apply", "--socket", daemon.socket, agent])
+    inside = cli(daemon.socket, "run", "-s", agent, "--", apply)
     assert (inside.returncode, (tmp_path / "file").read_text()) == (125, "base\n")
     assert cli(daemon.socket, "branch", "apply", agent).stdout == b"changed  file\n"
     assert (tmp_path / "file").read_text() == "one\n"

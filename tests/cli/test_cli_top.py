@@ -79,7 +79,7 @@ def test_top_selects_filters_interrupts_and_attaches(own: Daemon, top: Start) ->
         screen.expect("2 agents, 0 running, 1 shown")
         screen.send("\r")
         screen.expect("attached to a1")
-        screen.expect(r"a1:\S+\$")
+        screen.expect(r"a1:.+\$")
         screen.send(LEAVE)
         screen.expect("1 shown, by runs")
         screen.send("/\x1b" + "s")
