@@ -666,7 +666,7 @@ class Engine(Core):
         """Return the branch, open. Raises BranchUnavailable."""
         self.refuse_closed()
         if self.branch is None:
-            raise BranchUnavailable("this session writes to the files themselves: open it with branch=, for a branch")
+            raise BranchUnavailable("this session writes to the files themselves: open it with branch= (--branch)")
         self.branch.open()
         return self.branch
 
