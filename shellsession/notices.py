@@ -112,6 +112,7 @@ class _Gate:
         self._room, self._at = float(_BURST), now
         self.suppressed = 0
         self.last = ("", "")  # the id and the text of the last one that was suppressed
+        self.is_given_up = False  # the search for its pattern takes too long
 
     def admits(self, now: float) -> bool:
         self._room, self._at = min(_BURST, self._room + max(0.0, now - self._at) * _RATE), max(now, self._at)
@@ -174,6 +175,8 @@ class Notices:
 
     def _search(self, id: str, pattern: re.Pattern[str], data: bytes, is_noted: bool, now: float) -> bool:
         """Note the lines that match, the first one unless that ``is_noted``. Returns whether the last one is noted."""
+        if self._gates[pattern].is_given_up:
+            return False
         text = data.decode("utf-8", "replace").replace("\r\n", "\n")
         if is_noted:
             _, newline, text = text.partition("\n")
@@ -183,7 +186,7 @@ class Notices:
             with limited():
                 found = _matching(pattern, text)
         except SearchTooSlow:
-            del self._gates[pattern]
+            self._gates[pattern].is_given_up = True
             self._add("limit", id, f"the search for {pattern.pattern!r:.100} {TOO_SLOW}", now, watch=pattern.pattern)
             return False
         for line in found:

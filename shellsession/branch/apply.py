@@ -21,7 +21,7 @@ from ..errors import ApplyFailed, Conflict, InvalidRequest
 from .changes import Change, change_of, compare
 from .trees import Entry, Trees, dress, entry_at, listed, open_directory, open_file, split, sync
 
-_JOURNAL: Final = "apply.json"
+JOURNAL: Final = "apply.json"
 # It exists once all new files are on the disk under their temporary names.
 _STAGED: Final = "apply.staged"
 # What was applied before: the inode and the ctime of each path, which are no sign of somebody else.
@@ -110,14 +110,14 @@ def apply_steps(
             os.path.abspath(base), [os.path.abspath(one) for one in layers], userxattr, secrets.token_hex(4), chosen
         )
         with _failing(_NOTHING):
-            _write(home, _JOURNAL, job.as_json(os.fstat(trees.roots[0])))
+            _write(home, JOURNAL, job.as_json(os.fstat(trees.roots[0])))
         yield "journal"
         return earlier + (yield from _carry_out(trees, home, job, overwrite, False))
 
 
 def resume_steps(home: str, overwrite: bool = False) -> Steps:
     """Do what ``resume`` does, and yield the name of each step once it is done."""
-    if not (journal := _read(home, _JOURNAL)):
+    if not (journal := _read(home, JOURNAL)):
         return ()
     job = _Job.of(journal)
     with _failing(_BEGUN), Trees(job.base, job.layers, job.userxattr) as trees, _locked(trees.roots[0]):
@@ -174,7 +174,7 @@ def _carry_out(trees: Trees, home: str, job: _Job, overwrite: bool, is_staged: b
         except (ApplyFailed, Conflict):
             with suppress(OSError):
                 _unstage(base, job)
-                os.unlink(os.path.join(home, _JOURNAL))
+                os.unlink(os.path.join(home, JOURNAL))
             raise
     elif not overwrite:
         _refuse_conflicts(_late_conflicts(base, job))
@@ -185,7 +185,7 @@ def _carry_out(trees: Trees, home: str, job: _Job, overwrite: bool, is_staged: b
         yield "synced again"
         _write(home, _APPLIED, {**_read(home, _APPLIED), **_record(base, job)})
         yield "recorded"
-        os.unlink(os.path.join(home, _JOURNAL))
+        os.unlink(os.path.join(home, JOURNAL))
         yield "no journal"
         os.unlink(os.path.join(home, _STAGED))
     return job.changes

@@ -29,9 +29,9 @@ from typing import Any, Final, NamedTuple
 from ..engine.io.directories import homes, make_private, state_directory
 from ..engine.kernel import proc
 from ..engine.kernel.vfork import Call
-from ..errors import BranchUnavailable, InvalidRequest
+from ..errors import ApplyFailed, BranchUnavailable, InvalidRequest
 from . import mounts
-from .apply import apply, moment
+from .apply import JOURNAL, apply, moment
 from .changes import Change, changes
 from .checkpoint import Checkpoint
 from .merge import merge
@@ -245,13 +245,23 @@ class Branch:
         os.replace(fresh, self._path(_RECORD))
 
     def _sweep(self) -> None:
-        """Remove the layers and states that nothing names."""
+        """Remove the layers and states that nothing names. An apply that was interrupted may need each of them."""
+        if self._is_applying:
+            return
         named = {name for one in self._checkpoints.values() for name in one.layers}.union(self.layers)
         for name in os.listdir(self._path(_LAYERS)):
             if name.isdecimal() and name not in named:
                 _remove(self._path(_LAYERS, name))
         for name in set(os.listdir(self._path(_STATES))) - {one.state for one in self._checkpoints.values()}:
             os.unlink(self._path(_STATES, name))
+
+    @property
+    def _is_applying(self) -> bool:
+        return os.path.exists(self._path(JOURNAL))
+
+    def _refuse_applying(self) -> None:
+        if self._is_applying:
+            raise ApplyFailed(f"{self.base} has a part of the changes, as an apply was interrupted: apply again first")
 
     def _is_written(self, layer: str) -> bool:
         return bool(os.listdir(self._path(_LAYERS, layer, "upper")))
@@ -275,6 +285,7 @@ class Branch:
 
         Also returns whether there is a new layer, which the shell must enter. Nothing may write meanwhile.
         """
+        self._refuse_applying()
         last = self.layers[-1]
         if is_new := self._is_written(last):
             self._merge()
@@ -301,6 +312,7 @@ class Branch:
 
         Returns whether there is a new layer, as ``freeze`` does.
         """
+        self._refuse_applying()
         layers = self._named(name).layers
         if is_new := layers != self.layers[:-1] or self._is_written(self.layers[-1]):
             self._stack(layers)
@@ -311,6 +323,7 @@ class Branch:
 
     def drop(self, name: str) -> None:
         """Forget a checkpoint. Raises InvalidRequest."""
+        self._refuse_applying()
         dropped = self._named(name).checkpoint
         del self._checkpoints[name]
         for other, one in self._checkpoints.items():
@@ -345,6 +358,7 @@ class Branch:
 
     def discard(self) -> None:
         """Give up what was written, and the checkpoints."""
+        self._refuse_applying()
         self._stack([])
         self._checkpoints, self._parent = {}, ""
         self._write()

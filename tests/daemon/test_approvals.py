@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from commands import cli
 from daemons import Daemon, Raw, running
+from gates import Gate
 from persons import Sits
 from sandboxes import needs_bwrap
 from system import PYTHON, wait_until
@@ -79,6 +80,27 @@ def test_command_runs_once_somebody_has_accepted_it(sh: RemoteSession, daemon: D
         admin.answer(question["id"], "accept", socket=daemon.socket)
         assert result.result().stdout == "x\n"
     assert admin.approvals(daemon.socket, sh.agent) == []
+
+
+def test_yes_lets_one_call_run_and_no_equal_one_that_came_meanwhile(
+    sh: RemoteSession, daemon: Daemon, place: Path
+) -> None:
+    gate = Gate(place)
+    with in_thread(lambda: sh.run(gate.text)) as first:
+        admin.answer(asked(daemon, sh.agent)["id"], "accept", socket=daemon.socket)
+        wait_until(lambda: sh.state == "running", "the first command")
+        others = [connect(sh.agent, daemon.socket, False) for _ in range(2)]
+        with in_thread(lambda: others[0].run("echo x >> f")) as one:
+            admin.answer(asked(daemon, sh.agent)["id"], "accept", socket=daemon.socket)
+            with in_thread(lambda: others[1].run("echo x >> f")) as two:
+                time.sleep(0.2)  # it is waiting for its turn by now; on a slow machine it asks, and nobody answers
+                gate.open()
+                assert one.exception() is None
+                for question in admin.approvals(daemon.socket, sh.agent):
+                    admin.answer(question["id"], "decline", socket=daemon.socket)
+                assert isinstance(two.exception(), PolicyRefused)
+        assert first.result().exit_code is not None
+    assert (place / "f").read_text() == "x\n"
 
 
 @pytest.mark.parametrize(

@@ -75,4 +75,5 @@ def test_events_slow_pattern_is_given_up_and_the_daemon_lives(remote: RemoteSess
     notice = next(events)
     assert notice.kind == "limit"
     assert "takes too long: simplify the pattern" in notice.text
+    assert list(remote.events(pattern="(a|a)*$b", timeout=0.5)) == []  # it is not tried again
     wait_until(lambda: remote.state == "idle", "an answer")

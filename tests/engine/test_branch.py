@@ -18,7 +18,7 @@ import sandboxes
 from sandboxes import needs_bwrap, run_as
 from system import is_alive, wait_until
 
-from shellsession import BranchUnavailable, InvalidRequest, Sandbox, SandboxUnavailable, Session
+from shellsession import ApplyFailed, BranchUnavailable, InvalidRequest, Sandbox, SandboxUnavailable, Session
 from shellsession.branch import branch, mounts
 from shellsession.branch.mounts import fault
 
@@ -226,7 +226,7 @@ def test_branch_that_cannot_be_is_refused_with_the_reason(
 def test_machine_without_user_namespaces_is_told_what_to_do(ours: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(ours.layers.parent))
     program = f"""
-from shellsession import BranchUnavailable, Session
+from shellsession import ApplyFailed, BranchUnavailable, Session
 from shellsession.cli.doctor import _branch
 with Session(cwd={str(ours.base)!r}) as sh:
     assert sh.run("cat file").ok
@@ -328,3 +328,17 @@ def mounted(base: Path) -> bool:
             if f" {base} " in process.read_text():
                 return True
     return False
+
+
+def test_branch_whose_apply_was_interrupted_keeps_its_layers_until_that_is_finished(ours: Place) -> None:
+    with ours.session() as sh:
+        sh.run("echo branch >file")
+        layers = sorted(os.listdir(ours.layers / "layers"))
+        (ours.layers / "apply.json").write_text("{}")
+        for verb in (sh.branch.discard, sh.checkpoint):
+            with pytest.raises(ApplyFailed, match="apply again first"):
+                verb()
+        assert sorted(os.listdir(ours.layers / "layers")) == layers
+        (ours.layers / "apply.json").unlink()
+        sh.branch.discard()
+        assert sh.run("cat file").stdout == "base\n"

@@ -105,10 +105,11 @@ class Approvals:
             if one.request == request:
                 self._settle(replace(one, state="cancelled", reason="its caller has cancelled it"))
 
-    def take(self, question: str) -> None:
-        """Use the answer of a question: its command is about to begin."""
+    def take(self, question: str) -> bool:
+        """Use the answer of a question: its command is about to begin. Returns False if it was used already."""
         if (found := self._questions.get(question)) is not None:
             self._settle(found)
+        return found is not None
 
     def asked_by(self, request: str) -> Question | None:
         """The question of a request whose command has not begun, if there is one."""

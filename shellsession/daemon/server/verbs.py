@@ -352,8 +352,10 @@ async def _run_now(shared: SharedSession, incoming: Incoming, permit: Permit | N
     by_person = request.holder is not None
     shared.note_author(command, by_person)
     client, viewer = incoming.connection.pid, incoming.connection if by_person else None
-    if permit is not None and permit.question:
-        shared.approvals.take(permit.question)
+    if permit is not None and permit.question and not shared.approvals.take(permit.question):
+        from ...policy.rules import refused
+
+        raise refused("the yes to this question was used by another call of the same command: call again to ask anew")
     begun = shared.begin(command, request.id, client, viewer, key or "", None if permit is None else permit.record)
     if key is not None and begun is None:  # it would run, without a receipt, if the earlier one ended just now
         raise SessionBusy(STILL_RUNS)
