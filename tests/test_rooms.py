@@ -68,6 +68,7 @@ _RESERVED: Final = {
         "engine.kernel.vfork",
     },
     "subprocess": {
+        "branch.mounts",
         "cli.doctor",
         "cli.prompt",
         "cli.workflow",

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -32,6 +33,13 @@ BASE: Final = "base"
 # The kernel takes one page of options.
 _PAGE: Final = 4096
 
+
+_PROGRAM: Final = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from shellsession.branch.mounts import serve;"
+    " serve(int(sys.argv[2]), sys.argv[3:])"
+)
+_GOOD: Final = b"\n"
+_ENDED: Final = "a branch needs a process that makes its namespaces, and this has ended before it had"
 
 _NO_NAMESPACES: Final = (
     "a branch needs user namespaces, and this process cannot make one with mounts of its own ({}): see `sysctl"
@@ -67,6 +75,15 @@ def make(base: str, directory: str, layers: Sequence[str], covered: Iterable[str
     ``directory``: where the layers are; it has an empty directory named BASE. ``layers``: their names, the lowest
     first; the last one is written to. ``covered``: directories that nobody shall see there.
     """
+    if _may_map():
+        return _make(base, directory, layers, covered)
+    said, found = _ask_fresh_process([base, directory, ":".join(layers), *covered])
+    if said != _GOOD.decode():
+        raise BranchUnavailable(said or _ENDED)
+    return Spaces(*found)
+
+
+def _make(base: str, directory: str, layers: Sequence[str], covered: Iterable[str]) -> Spaces:
     covers = [_cover(path) for path in covered]
     calls = [*_private(), ("chdir", (os.fsencode(directory),))]
     calls += [("mount", (os.fsencode(base), BASE.encode(), None, _BIND, None)), *_overlay(base, layers)]
@@ -79,13 +96,54 @@ def make(base: str, directory: str, layers: Sequence[str], covered: Iterable[str
         try:
             perform_apart(calls, _SPACES)
         except OSError as error:
-            raise BranchUnavailable(fault() or _NO_OVERLAY.format(base, directory, error.strerror)) from error
+            raise BranchUnavailable(_fault() or _NO_OVERLAY.format(base, directory, error.strerror)) from error
         (layers_there,), (user, mounts, root) = _received(ours), _received(ours)
         return Spaces(user, mounts, layers_there, root)
 
 
+def _may_map() -> bool:
+    """Whether this process may map ids: not if it is closed to other processes of its user (PR_SET_DUMPABLE)."""
+    return os.access("/proc/self/uid_map", os.W_OK)
+
+
+def _ask_fresh_process(arguments: list[str]) -> tuple[str, list[int]]:
+    """The reply of ``serve`` in a process that was just started: it may map ids."""
+    import subprocess
+
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        command = [sys.executable, "-I", "-c", _PROGRAM, package, str(theirs.fileno()), *arguments]
+        subprocess.run(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], cwd="/", check=False)
+        theirs.close()
+        said, found, *_ = socket.recv_fds(ours, 1 << 16, len(Spaces._fields))
+    for one in found:
+        os.set_inheritable(one, False)
+    return said.decode("utf-8", "replace"), found
+
+
+def serve(number: int, arguments: Sequence[str]) -> None:
+    """Make the namespaces for the process at the other end of a socket. Without arguments only say ``fault``."""
+    with socket.socket(fileno=number) as end:
+        try:
+            if not arguments:
+                end.send(_fault().encode() or _GOOD)
+                return
+            base, directory, layers, *covered = arguments
+            socket.send_fds(end, [_GOOD], list(_make(base, directory, layers.split(":"), covered)))
+        except BranchUnavailable as error:
+            end.send(str(error).encode("utf-8", "replace"))
+
+
 def fault() -> str:
     """Why there can be no branch on this machine; "" if there can."""
+    if _may_map():
+        return _fault()
+    said, _ = _ask_fresh_process([])
+    return "" if said == _GOOD.decode() else said or _ENDED
+
+
+def _fault() -> str:
     try:
         perform_apart(_private(), _SPACES)
     except OSError as error:
