@@ -156,7 +156,7 @@ CHOSEN: Final = {
     "a pipe that Popen.wait never reads": Hang(
         f'{PY} \'import subprocess as s; p=s.Popen(["seq","1","1000000"],stdout=s.PIPE); p.wait()\'',
         "pipe",
-        "seq writes a pipe that python3 reads",
+        "seq writes a pipe that python3 can read",
     ),
     "cat without a file": Hang("cat", "terminal", "cat reads the terminal", True),
     "grep without a file": Hang("grep pattern", "terminal", "grep reads the terminal", True),

@@ -299,16 +299,17 @@ class _Look:
         verb = "reads" if reading else "writes"
         is_named = not target.startswith("pipe:")
         what = f"the FIFO {_shown(target)}" if is_named else "a pipe"
-        there = "writes" if reading else "reads"
+        there = "writes" if reading else "reads"  # what has it open may do that; whether it does is not known
         # Bash comes last: it has many descriptors, and seldom this one.
         ours = (pid for pid in reversed(self._all) if pid != one.pid)
         if (peer := next(activity.ends(ours, path, reading), 0)) in self._found:
-            return _Wait("pipe", f"{verb} {what} that {_shown(self._found[peer].comm)} {there}", frozenset({peer}))
+            text = f"{verb} {what} that {_shown(self._found[peer].comm)} can {there[:-1]}"
+            return _Wait("pipe", text, frozenset({peer}))
         if not (peer or reading) and any(activity.ends([os.getpid()], path, False)):
             return _Wait("output", "waits until its output is read")
         peer = peer or next(activity.ends(_others(self._all), path, reading), 0)
         if peer:
-            return _Wait("pipe", f"{verb} {what} that {_who(peer)} {there}")
+            return _Wait("pipe", f"{verb} {what} that {_who(peer)} can {there[:-1]}")
         if hidden := frozenset(pid for pid in self._found if pid != one.pid and not activity.may_look(pid)):
             return _Wait("pipe", f"{verb} {what}", hidden)
         is_own = any(activity.ends([one.pid], path, reading))
