@@ -76,20 +76,20 @@ class Session(Base, ThreadSession[Request]):
         """Call ``act`` once no other thread is in a verb, with the place that it may leave. Raises SessionBusy."""
         line, places = self.line, self.line.places
         # Its own, or in a signal handler that of the thread, which cannot go on before the handler has returned.
-        entered = (place if place in places else self._own_place()) if places else None
-        if self.engine.unattended_reader is not None or (entered is not None and entered.begun):
+        outer = (place if place in places else self._own_place()) if places else None
+        if self.engine.unattended_reader is not None or (outer is not None and outer.begun):
             self._refuse_callbacks()
-        mine = entered or place
+        mine = outer or place
         try:
-            if entered is None:
+            if outer is None:
                 line.enter(place)
             if not line.has_turn(mine):
                 mine.wait_in(line, place.within)
             mine.begun = True
-            return act(None if entered else place)
+            return act(None if outer else place)
         finally:
             mine.begun = False
-            if entered is None and place in places:  # not in a function: Ctrl-C could come at its start
+            if outer is None and place in places:  # not in a function: Ctrl-C could come at its start
                 places.remove(place)
             if places:
                 line.wake_first()

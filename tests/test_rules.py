@@ -65,27 +65,27 @@ def test_rules_lack_what_is_named_and_differs(rules: Rules, named: Rules) -> Non
 
 @given(_RULES)
 def test_recorded_rules_are_read_as_they_were(rules: Rules) -> None:
-    assert requests.rules_recorded("a", requests.recorded("a", "", rules), Rules()) == rules
+    assert requests.rules_in_record("a", requests.record_with("a", "", rules), Rules()) == rules
 
 
 @pytest.mark.parametrize("rules", ['{"walls": true}', '{"policy": {"walls": true}}', "no JSON"])
 def test_recorded_rules_of_another_version_are_refused(rules: str) -> None:
     with pytest.raises(InvalidRequest, match="cannot be read by this version"):
-        requests.rules_recorded("a", rules, Rules())
+        requests.rules_in_record("a", rules, Rules())
 
 
 def test_secrets_of_a_policy_are_not_recorded_and_must_be_named_again() -> None:
-    record = requests.recorded("a", "", Rules(policy=Policy(deny=["x"], secrets=["hunter2"])))
+    record = requests.record_with("a", "", Rules(policy=Policy(deny=["x"], secrets=["hunter2"])))
     assert "hunter2" not in record
     with pytest.raises(InvalidRequest, match="whose values are not recorded"):
-        requests.rules_recorded("a", record, Rules())
-    record = requests.recorded("a", record, Rules(redact=True))
+        requests.rules_in_record("a", record, Rules())
+    record = requests.record_with("a", record, Rules(redact=True))
     with pytest.raises(InvalidRequest, match="whose values are not recorded"):
-        requests.rules_recorded("a", record, Rules(redact=True))
+        requests.rules_in_record("a", record, Rules(redact=True))
     named = Rules(policy=Policy(deny=["y"]))
-    assert requests.rules_recorded("a", record, named) == Rules(policy=Policy(deny=["x"]), redact=True)
-    record = requests.recorded("a", record, named)
-    assert requests.rules_recorded("a", record, Rules()) == Rules(policy=Policy(deny=["y"]), redact=True)
+    assert requests.rules_in_record("a", record, named) == Rules(policy=Policy(deny=["x"]), redact=True)
+    record = requests.record_with("a", record, named)
+    assert requests.rules_in_record("a", record, Rules()) == Rules(policy=Policy(deny=["y"]), redact=True)
 
 
 def test_rules_that_are_invalid_are_not_kept() -> None:

@@ -28,7 +28,7 @@ from typing import Any, Final, NamedTuple
 
 from ..engine.io.directories import homes, make_private, state_directory
 from ..engine.kernel import proc
-from ..engine.kernel.vfork import Call
+from ..engine.kernel.vfork import SystemCall
 from ..errors import ApplyFailed, BranchUnavailable, InvalidRequest
 from . import mounts
 from .apply import JOURNAL, apply, moment
@@ -122,7 +122,7 @@ class Branch:
         """Whether anything was written on the branch, or it has checkpoints."""
         return bool(self._checkpoints) or any(os.listdir(self._path(_LAYERS, name, "upper")) for name in self.layers)
 
-    def entering(self, is_sandboxed: bool) -> list[Call]:
+    def entering(self, is_sandboxed: bool) -> list[SystemCall]:
         """The calls with which a child enters the branch. It must be open."""
         assert self.spaces is not None
         return mounts.entering(self.spaces, is_sandboxed)

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from ..engine.kernel.vfork import Call, passing, perform_apart
+from ..engine.kernel.vfork import SystemCall, passing, perform_apart
 from ..errors import BranchUnavailable
 
 # <linux/sched.h>, <linux/mount.h>, <linux/prctl.h>, <linux/capability.h>
@@ -158,28 +158,28 @@ def _received(end: socket.socket) -> list[int]:
     return found
 
 
-def _private() -> list[Call]:
+def _private() -> list[SystemCall]:
     """Calls that map the ids in the new user namespace, and keep later mounts of the host out of the new mounts."""
     return [*_mapping(), ("mount", (None, b"/", None, _RECURSIVE | _PRIVATE, None))]
 
 
-def _open(path: str, flags: int = 0) -> list[Call]:
+def _open(path: str, flags: int = 0) -> list[SystemCall]:
     return [("close", (0,)), ("open", (os.fsencode(path), flags))]
 
 
-def _mapping() -> list[Call]:
+def _mapping() -> list[SystemCall]:
     """Calls that keep this user's ids in the new user namespace."""
-    calls = list[Call]()
+    calls = list[SystemCall]()
     for name, text in (("setgroups", "deny"), ("uid_map", f"{os.geteuid()} {os.geteuid()} 1")):
         calls += _write(name, text)
     return calls + _write("gid_map", f"{os.getegid()} {os.getegid()} 1")
 
 
-def _write(name: str, text: str) -> list[Call]:
+def _write(name: str, text: str) -> list[SystemCall]:
     return [*_open(f"/proc/self/{name}", os.O_WRONLY), ("write", (0, text.encode(), len(text)))]
 
 
-def _overlay(base: str, layers: Sequence[str]) -> list[Call]:
+def _overlay(base: str, layers: Sequence[str]) -> list[SystemCall]:
     """Calls that mount an overlay over the base. The working directory is that of the layers.
 
     A sandbox gets a copy of it, and because it is shared also the overlays that are mounted over it later.
@@ -198,17 +198,17 @@ def _overlay(base: str, layers: Sequence[str]) -> list[Call]:
     ]
 
 
-def _cover(path: str) -> Call:
+def _cover(path: str) -> SystemCall:
     flags = _READ_ONLY | _NO_SETUID | _NO_DEVICES
     return "mount", (b"shellsession", os.fsencode(path), b"tmpfs", flags, b"size=4k,mode=555")
 
 
-def _inside(spaces: Spaces) -> list[Call]:
+def _inside(spaces: Spaces) -> list[SystemCall]:
     """Calls that enter the namespaces. Their root directory is then the working directory."""
     return [("setns", (spaces.user, _NEW_USER)), ("setns", (spaces.mounts, _NEW_MOUNTS))]
 
 
-def entering(spaces: Spaces, is_sandboxed: bool) -> list[Call]:
+def entering(spaces: Spaces, is_sandboxed: bool) -> list[SystemCall]:
     """Calls that enter the namespaces, and give up all capabilities for good.
 
     ``is_sandboxed``: root keeps them, as bubblewrap needs them to make a sandbox, which has none.

@@ -121,7 +121,7 @@ def ended_children() -> list[int]:
 @WAYS
 @pytest.mark.usefixtures("way")
 def test_what_may_fail_is_forgiven_and_nothing_else() -> None:
-    nowhere: vfork.Call = ("chdir", (b"/no/such/place",))
+    nowhere: vfork.SystemCall = ("chdir", (b"/no/such/place",))
     pid = vfork.spawn([nowhere, vfork.FORGIVE], "/bin/sh", ["sh", "-c", "exit 7"], {})
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
     with pytest.raises(FileNotFoundError):

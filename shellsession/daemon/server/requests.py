@@ -554,7 +554,7 @@ class RecordedRules(RulesFields):
     lacks_secrets: bool = False
 
 
-def recorded(agent: str, before: str, named: Rules) -> str:
+def record_with(agent: str, before: str, named: Rules) -> str:
     """The rules of an agent for its record: those of ``before``, and in their place those that are named now."""
     if named == Rules():
         return before
@@ -562,16 +562,16 @@ def recorded(agent: str, before: str, named: Rules) -> str:
     if named.policy is not None:
         fields["lacks_secrets"] = bool(fields["policy"].get("secrets"))
         fields["policy"] = {**fields["policy"], "secrets": []}
-    return _recorded(agent, before).model_copy(update=fields).model_dump_json(exclude_defaults=True)
+    return _record_of(agent, before).model_copy(update=fields).model_dump_json(exclude_defaults=True)
 
 
-def rules_recorded(agent: str, record: str, named: Rules) -> Rules:
+def rules_in_record(agent: str, record: str, named: Rules) -> Rules:
     """The rules of an agent's record.
 
     Raises InvalidRequest for those of another version, which must not be dropped, and where the record lacks secrets of
     a policy and no other policy is ``named``.
     """
-    found = _recorded(agent, record)
+    found = _record_of(agent, record)
     if found.lacks_secrets and named.policy is None:
         raise InvalidRequest(
             f"agent {agent!r} had a policy with secrets=, whose values are not recorded: name the policy again, or drop"
@@ -580,7 +580,7 @@ def rules_recorded(agent: str, record: str, named: Rules) -> Rules:
     return found.made()
 
 
-def _recorded(agent: str, record: str) -> RecordedRules:
+def _record_of(agent: str, record: str) -> RecordedRules:
     try:
         (found := RecordedRules.model_validate_json(record or "{}")).made()
     except (ValidationError, InvalidRequest):

@@ -155,9 +155,9 @@ class Sessions:
             is_kept = self._store.snapshot(request.agent) is not None
             raise StateLost(_loss(before, is_kept) + "; recover=True brings its variables and functions back" * is_kept)
         if registry.rules(request.agent) == Rules():  # an earlier daemon may have had the session
-            registry.keep_rules(request.agent, requests.rules_recorded(request.agent, before.rules, named))
+            registry.keep_rules(request.agent, requests.rules_in_record(request.agent, before.rules, named))
         kept = registry.keep_rules(request.agent, named)  # also if the session cannot be opened now
-        before = before._replace(rules=requests.recorded(request.agent, before.rules, named))
+        before = before._replace(rules=requests.record_with(request.agent, before.rules, named))
         if before != StoredAgent():
             self._store.put(request.agent, before)
         if self._defaults:

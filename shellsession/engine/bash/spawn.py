@@ -268,7 +268,7 @@ def _start(
     own_stdout: int,
     tag: int,
     cwd: str,
-    entering: Iterable[vfork.Call],
+    entering: Iterable[vfork.SystemCall],
 ) -> PtyProcess:
     """Start the process, with a new terminal and the calls that set up its streams and surroundings."""
     with ExitStack() as undo:
@@ -285,7 +285,7 @@ def _start(
         undo.callback(os.close, slave)
         on_failure = undo.enter_context(ExitStack())
         on_failure.callback(os.close, master)
-        own_terminal: list[vfork.Call] = [("setsid", ()), ("ioctl", (slave, termios.TIOCSCTTY, 0))]
+        own_terminal: list[vfork.SystemCall] = [("setsid", ()), ("ioctl", (slave, termios.TIOCSCTTY, 0))]
         pid = vfork.spawn([*optional, *own_terminal, *calls], launch.program, launch.argv, env, kept)
         on_failure.pop_all()  # from here on PtyProcess closes the terminal: closed twice, it could be another file
         with _OnFailure() as on_failure:  # Ctrl-C is still possible, in a host with threads
@@ -319,12 +319,12 @@ def _terminal(size: tuple[int, int]) -> tuple[int, int]:
         ) from error
 
 
-def _stream_calls(control: int, own_stdout: int) -> Iterator[vfork.Call]:
+def _stream_calls(control: int, own_stdout: int) -> Iterator[vfork.SystemCall]:
     for fd, end in enumerate((control, own_stdout, control)):
         yield "dup2", (end, fd)
 
 
-def _optional_calls(tag: int) -> Iterator[vfork.Call]:
+def _optional_calls(tag: int) -> Iterator[vfork.SystemCall]:
     """Calls that some kernels refuse (gVisor refuses the tag). Bash runs without them."""
     # Bash adopts the processes that a command leaves behind, so they can be found from it.
     yield "prctl", (_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -332,7 +332,7 @@ def _optional_calls(tag: int) -> Iterator[vfork.Call]:
     yield vfork.FORGIVE
 
 
-def _state_calls(cwd: str) -> Iterator[vfork.Call]:
+def _state_calls(cwd: str) -> Iterator[vfork.SystemCall]:
     """Calls that set signals, the limit of open files, and the working directory."""
     # Python ignores SIGPIPE, and nohup SIGHUP. A child that inherits this behaves differently from one at a prompt.
     for number in (activity.ignored() | changed()).intersection(SIGNALS):
@@ -347,7 +347,7 @@ def _rlimit(soft: int, hard: int) -> bytes:
     return struct.pack("LL", soft % (1 << 64), hard % (1 << 64))  # infinity is -1 in some versions of Python
 
 
-def _keyring_calls() -> Iterator[vfork.Call]:
+def _keyring_calls() -> Iterator[vfork.SystemCall]:
     """Calls that give the child its own keyring.
 
     Children inherit the keys of our login (Kerberos keeps its tickets there) in any namespace. Checking whether this

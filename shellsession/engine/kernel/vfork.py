@@ -30,9 +30,9 @@ from typing import Any, Final, NoReturn
 
 # A function of the C library, and its arguments: numbers, or bytes that it only reads. It must leave errno alone when
 # it succeeds.
-Call = tuple[str, tuple[Any, ...]]
+SystemCall = tuple[str, tuple[Any, ...]]
 # A place in a list of calls: those before it may fail, a failure after it is an error.
-FORGIVE: Final[Call] = ("memset", ())
+FORGIVE: Final[SystemCall] = ("memset", ())
 
 _CLONE_VM, _CLONE_VFORK, _CLONE_PARENT_SETTID = 0x100, 0x4000, 0x100000  # <linux/sched.h>
 # The offset of uc_sigmask in a ucontext_t (<sys/ucontext.h>), by machine.
@@ -75,7 +75,7 @@ class _Head(ctypes.Structure):
     )
 
 
-def perform(calls: Sequence[Call]) -> None:
+def perform(calls: Sequence[SystemCall]) -> None:
     """Make the calls in this process. Raises OSError after the last one if any has failed."""
     ctypes.set_errno(0)
     for call in calls:
@@ -86,14 +86,14 @@ def perform(calls: Sequence[Call]) -> None:
     _check()
 
 
-def perform_apart(calls: Sequence[Call], spaces: int = 0) -> None:
+def perform_apart(calls: Sequence[SystemCall], spaces: int = 0) -> None:
     """Make the calls in a child, which ends then. Raises OSError if one of them has failed.
 
     The child has one thread, as setns(2) into a user namespace demands. ``spaces``: the namespaces that are made for
     it, as flags of clone(2). A failed call does not stop it.
     """
     if is_possible():
-        ending: list[Call] = [*_forgiving(calls), ("_exit", (0,))]
+        ending: list[SystemCall] = [*_forgiving(calls), ("_exit", (0,))]
         _wait(_clone(ending, spaces=spaces, end_signal=0))  # no handler of the host sees this child
         return
     with warnings.catch_warnings():
@@ -112,7 +112,7 @@ def perform_apart(calls: Sequence[Call], spaces: int = 0) -> None:
         raise OSError(number, os.strerror(number))
 
 
-def passing(end: int, descriptors: Sequence[int]) -> Call:
+def passing(end: int, descriptors: Sequence[int]) -> SystemCall:
     """The call that sends these descriptors of the child over its socket."""
     size = struct.calcsize("i") * len(descriptors)
     right = struct.pack(
@@ -126,7 +126,9 @@ def passing(end: int, descriptors: Sequence[int]) -> Call:
     return "sendmsg", (end, header, 0)
 
 
-def spawn(calls: Sequence[Call], program: str, argv: list[str], env: Mapping[str, str], kept: int | None = None) -> int:
+def spawn(
+    calls: Sequence[SystemCall], program: str, argv: list[str], env: Mapping[str, str], kept: int | None = None
+) -> int:
     """Make the calls in a child, run the program there, and return the child's process id.
 
     The program starts with no signal blocked, and with no descriptors but 0, 1, 2 and, as number KEPT, ``kept``. Raises
@@ -158,7 +160,7 @@ def is_possible() -> bool:
     return borrowed.raw == b"\1"
 
 
-def survives(calls: Sequence[Call]) -> bool:
+def survives(calls: Sequence[SystemCall]) -> bool:
     """Does a process survive these calls? A seccomp filter may kill it for one, so a forked child tries them.
 
     The child does not borrow our memory: before Linux 5.17 a core dump ended every process that shared it.
@@ -168,10 +170,10 @@ def survives(calls: Sequence[Call]) -> bool:
     return False
 
 
-def _borrow(calls: Sequence[Call], program: str, argv: list[str], env: Mapping[str, str], closed: int) -> int:
+def _borrow(calls: Sequence[SystemCall], program: str, argv: list[str], env: Mapping[str, str], closed: int) -> int:
     """``spawn`` with a child that borrows our memory."""
     words, variables = _words(argv), _words(f"{name}={value}" for name, value in env.items())
-    last: list[Call] = [
+    last: list[SystemCall] = [
         ("close_range", (closed, _LAST, 0)),
         (_EXECUTE, (os.fsencode(program), words, variables)),
         ("_exit", (_NOT_RUN,)),
@@ -179,14 +181,14 @@ def _borrow(calls: Sequence[Call], program: str, argv: list[str], env: Mapping[s
     return _clone(_forgiving(calls) + last)
 
 
-def _forgiving(calls: Sequence[Call]) -> list[Call]:
+def _forgiving(calls: Sequence[SystemCall]) -> list[SystemCall]:
     """The calls, with one that resets our errno in the place of each FORGIVE."""
     LIBC.__errno_location.restype = ctypes.c_void_p
-    forgive: Call = ("memset", (LIBC.__errno_location(), 0, ctypes.sizeof(ctypes.c_int)))
+    forgive: SystemCall = ("memset", (LIBC.__errno_location(), 0, ctypes.sizeof(ctypes.c_int)))
     return [forgive if call is FORGIVE else call for call in calls]
 
 
-def _clone(calls: list[Call], borrowing: bool = True, spaces: int = 0, end_signal: int = signal.SIGCHLD) -> int:
+def _clone(calls: list[SystemCall], borrowing: bool = True, spaces: int = 0, end_signal: int = signal.SIGCHLD) -> int:
     """Start a child that makes the calls; return its process id.
 
     Raises OSError if a call failed: a child that borrows our memory also sets our errno.
@@ -227,11 +229,11 @@ def _wait(child: int) -> None:
         os.waitpid(child, _WALL)
 
 
-def _unshare(spaces: int) -> list[Call]:
+def _unshare(spaces: int) -> list[SystemCall]:
     return [("unshare", (spaces,))] if spaces else []
 
 
-def _copy(calls: Sequence[Call], program: str, argv: list[str], env: Mapping[str, str], closed: int) -> int:
+def _copy(calls: Sequence[SystemCall], program: str, argv: list[str], env: Mapping[str, str], closed: int) -> int:
     """``spawn`` by fork. The child reports an error over a pipe."""
     _words(argv)  # raises ValueError for a null byte, as ``_borrow`` does
     host, pid = os.getpid(), 0
@@ -262,7 +264,7 @@ def _copy(calls: Sequence[Call], program: str, argv: list[str], env: Mapping[str
 
 
 def _execute(
-    calls: Sequence[Call], program: str, argv: list[str], env: Mapping[str, str], writer: int, closed: range
+    calls: Sequence[SystemCall], program: str, argv: list[str], env: Mapping[str, str], writer: int, closed: range
 ) -> NoReturn:
     """In a forked child: make the calls, and run the program; write the number of an error to ``writer``."""
     try:
@@ -277,7 +279,7 @@ def _execute(
         os._exit(_NOT_RUN)
 
 
-def _chain(calls: Sequence[Call]) -> list[Any]:
+def _chain(calls: Sequence[SystemCall]) -> list[Any]:
     """Contexts that make one call each and continue with the next. The caller keeps the calls alive as long as these.
 
     Each context is followed by its own stack, where makecontext stores the link to the next.
