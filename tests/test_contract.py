@@ -101,11 +101,11 @@ def test_a_time_limit_kills_when_asked(sh: Session) -> None:
     assert sh.run("echo fresh").stdout == "fresh\n"
 
 
-def test_why_and_each_result_say_what_the_command_waits_for(sh: Session, tmp_path: Path) -> None:
+def test_why_and_each_result_say_what_the_command_waits_for(sh: Session) -> None:
     assert (sh.why().kind, str(sh.why())) == ("nothing", "no command runs")
-    os.mkfifo(tmp_path / "f")
-    said = f"cat opens the FIFO {tmp_path}/f, which nobody writes"
-    handed_back = sh.run(["cat", f"{tmp_path}/f"], timeout=SOON, on_timeout="yield")
+    os.mkfifo(fifo := f"{sh.cwd}/f")
+    said = f"cat opens the FIFO {fifo}, which nobody writes"
+    handed_back = sh.run(["cat", fifo], timeout=SOON, on_timeout="yield")
     assert handed_back.reason == f"the time limit passed: {said}"
     assert handed_back.for_model().endswith(f"s ({said})]")
     with ThreadPoolExecutor(1) as threads:  # while another caller waits on the command, too
