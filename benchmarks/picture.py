@@ -1,6 +1,7 @@
-"""`make picture`: draws pictures from real runs: of the demo, of a workflow while it runs, and of `top`."""
+"""`make picture`: draws pictures from real runs: of the demo, of a workflow while it runs, of `top`, of a branch."""
 
 import io
+import os
 import re
 import sys
 import time
@@ -55,11 +56,24 @@ AGENTS = {
     "docs": "echo 'site built in 1.9 s'",
 }
 
+BRANCH = """
+shellsession run -s a1 --branch app 'cd app; MODE=test; sed -i s/v1/v2/ main.py'
+shellsession checkpoint a1 good
+shellsession run -s a1 'rm -r data; unset MODE; cd /'   # a mistake
+shellsession rollback a1 good
+shellsession run -s a1 'ls; cat main.py; echo "MODE is $MODE"'
+cat app/main.py   # the directory itself is as it was
+shellsession branch diff a1
+shellsession branch apply a1
+cat app/main.py
+"""
+
 
 def main() -> None:
     draw_demo()
     draw_workflow()
     draw_top()
+    draw_branch()
 
 
 def draw_workflow() -> None:
@@ -96,6 +110,22 @@ def draw_top() -> None:
         top.selected = "package"
         console.print(top.picture(WIDE, len(AGENTS) + 4))
     save(console, "top", "shellsession top")
+
+
+def draw_branch() -> None:
+    """Commands of a terminal, and what they print."""
+    console = Console(record=True, width=COLUMNS, file=io.StringIO())
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    with served() as daemon, TemporaryDirectory() as directory:
+        (app := Path(directory, "app")).mkdir()
+        (app / "data").mkdir()
+        (app / "main.py").write_text("print('v1')\n", encoding="utf-8")
+        with Session(cwd=directory, extra_env={"PATH": path, "SHELLSESSION_SOCKET": daemon.socket}) as session:
+            for command in BRANCH.strip().splitlines():
+                console.print(Text.assemble(("$ " + command, "bold")))
+                if said := session.run(command, check=True).stdout:
+                    console.print(Text(said.rstrip("\n")))
+    save(console, "branch", "a branch of the files")
 
 
 def draw_demo() -> None:
