@@ -47,6 +47,7 @@ from .signatures import LoopSession, Seconds, Text, check_idle, pattern_of
 if TYPE_CHECKING:
     import asyncio
 
+    from .branch.branch import Branch
     from .branch.checkpoint import Checkpoint
     from .engine.verbs.call import Call
     from .engine.verbs.engine import Engine
@@ -572,21 +573,30 @@ class AsyncSession(Base, LoopSession[Request]):
 
     async def fork(self) -> Self:
         """As ``Session.fork``."""
-        return await self._forked(await self.snapshot()).open()
+        (child,) = await self.fork_many(1)
+        if isinstance(child, ShellSessionError):
+            raise child
+        return child
 
     async def fork_many(self, count: int) -> list[Self | ShellSessionError]:
         """As ``Session.fork_many``."""
         check_count(count)
-        snapshot, children = await self.snapshot(), list[Self | ShellSessionError]()
+        begun, children = await self._fork_with(self._forked, count), list[Self | ShellSessionError]()
         async with AsyncExitStack() as made:  # a cancelled task leaves none
-            for _ in range(count):
+            for child in begun:
+                made.push_async_exit(child)
+            for child in begun:
                 try:
-                    made.push_async_exit(child := self._forked(snapshot))
                     children.append(await child.open())
                 except ShellSessionError as error:
+                    await child.close()
                     children.append(error)
             made.pop_all()
         return children
+
+    async def _fork_with(self, begin: Callable[[Snapshot, Branch | None], T], count: int = 1) -> list[T]:
+        """Return what ``begin`` makes of the state and of a fork of the branch, this many times."""
+        return await self._start(lambda: self._mine().fork(begin, count), TaskPlace())
 
     async def _restart(self, verb: Callable[[], Steps[Restored]], keep_state: bool = False) -> Restored:
         self._refuse_callbacks()

@@ -14,6 +14,7 @@ from functools import cached_property, partial
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Self
 
+from .branch.branch import Branch
 from .branch.checkpoint import Checkpoint, name_of_checkpoint
 from .engine.io.loop import LoopWaiter
 from .engine.io.output import resolve_spill
@@ -299,12 +300,10 @@ class Base(AnySession[Request]):
         """Return the function that begins to take a snapshot. Raises InvalidRequest."""
         return partial(self._mine().snapshot, check_patterns(exclude), seek(secrets))
 
-    def _forked(self, snapshot: Snapshot) -> Self:
-        """Return a session that begins with the snapshot, and else as this one did."""
-        if self.engine.branch is not None:
-            raise InvalidRequest("a session on a branch cannot be forked: its files would be those of two sessions")
+    def _forked(self, snapshot: Snapshot, branch: Branch | None) -> Self:
+        """Return a session that begins with the snapshot, on that branch, and else as this one did."""
         child = self.of(self.engine.options.__replace__(snapshot=snapshot))
-        child.engine.start_with(self.engine.environment())
+        child.engine.start_with(self.engine.environment(), branch)
         return child
 
     def _checkpoint_steps(self, name: str, end_jobs: bool) -> Callable[[], Steps[Checkpoint]]:

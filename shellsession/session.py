@@ -430,19 +430,28 @@ class Session(Base, ThreadSession[Request]):
 
         Jobs, and what was typed or asked, are not inherited. A ``restart`` of the new session brings it back to this
         state. ``restored`` of it says what differs. Raises SessionBusy, SnapshotUnavailable and ShellUnavailable.
+
+        On a branch, the new session has its own branch, which begins with the files as they are now. What was not
+        applied is gone when it is closed. Raises JobsRunning, too.
         """
-        return self._forked(self.snapshot()).open()
+        (child,) = self.fork_many(1)
+        if isinstance(child, ShellSessionError):
+            raise child
+        return child
 
     def fork_many(self, count: int) -> list[Self | ShellSessionError]:
         """Return this many forks of one moment, each a session or the error that its start raised."""
         check_count(count)
-        snapshot, children = self.snapshot(), list[Self | ShellSessionError]()
+        begun = self._start(lambda: self._mine().fork(self._forked, count), ThreadPlace())
+        children = list[Self | ShellSessionError]()
         with ExitStack() as made:  # Ctrl-C leaves none
-            for _ in range(count):
+            for child in begun:
+                made.push(child)
+            for child in begun:
                 try:
-                    made.push(child := self._forked(snapshot))
                     children.append(child.open())
                 except ShellSessionError as error:
+                    child.close()
                     children.append(error)
             made.pop_all()
         return children

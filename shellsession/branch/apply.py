@@ -25,7 +25,7 @@ JOURNAL: Final = "apply.json"
 # It exists once all new files are on the disk under their temporary names.
 _STAGED: Final = "apply.staged"
 # What was applied before: the inode and the ctime of each path, which are no sign of somebody else.
-_APPLIED: Final = "applied.json"
+APPLIED: Final = "applied.json"
 _CLOCK_REALTIME_COARSE: Final = 5
 _BLOCK: Final = 512  # the unit of st_blocks
 _PIECE: Final = 1 << 30
@@ -102,7 +102,7 @@ def apply_steps(
     with Trees(base, layers, userxattr) as trees, _locked(trees.roots[0]):
         chosen = _chosen(compare(trees), None if paths is None else [os.path.normpath(path) for path in paths])
         if not overwrite:
-            _refuse_conflicts(_conflicts(trees, chosen, opened, _read(home, _APPLIED)))
+            _refuse_conflicts(_conflicts(trees, chosen, opened, _read(home, APPLIED)))
         yield "checked"
         if not chosen:
             return earlier
@@ -183,7 +183,7 @@ def _carry_out(trees: Trees, home: str, job: _Job, overwrite: bool, is_staged: b
         yield from _publish(trees, job)
         sync(base)
         yield "synced again"
-        _write(home, _APPLIED, {**_read(home, _APPLIED), **_record(base, job)})
+        _write(home, APPLIED, {**_read(home, APPLIED), **_record(base, job)})
         yield "recorded"
         os.unlink(os.path.join(home, JOURNAL))
         yield "no journal"

@@ -2,19 +2,16 @@
 
 On disk, in the directory of the branch::
 
-    branch.json      what it is a branch of, the names of its layers, the lowest first, and its checkpoints
-    layers/N/upper   what was written in one layer; layers/N/work is the kernel's
-    layers/base      the directory itself, for the kernel
-    states/N         the state of the shell at a checkpoint
+    branch.json   what it is a branch of, the names of its layers, the lowest first, and its checkpoints
+    states/N      the state of the shell at a checkpoint
 
-The last layer is written to, by one mount only. All below it are frozen. A checkpoint is a list of frozen layers. Law:
+``layers`` says where the layers are. The last one is written to, by one mount only. All below it are frozen. A
+checkpoint is a list of frozen layers. A fork is a branch that begins with frozen layers of another one. Law:
 branch.json is written last, and names only what is there.
 """
 
 from __future__ import annotations
 
-import fcntl
-import json
 import os
 import re
 import shutil
@@ -24,21 +21,20 @@ from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import sha256
 from itertools import count, pairwise
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from ..engine.io.directories import homes, make_private, state_directory
 from ..engine.kernel import proc
 from ..engine.kernel.vfork import SystemCall
-from ..errors import ApplyFailed, BranchUnavailable, InvalidRequest
+from ..errors import ApplyFailed, BranchUnavailable, Conflict, InvalidRequest
 from . import mounts
-from .apply import JOURNAL, apply, moment
+from .apply import APPLIED, JOURNAL, apply, moment
 from .changes import Change, changes
-from .checkpoint import Checkpoint
+from .checkpoint import FORKED, Checkpoint
+from .layers import FORKS, LAYERS, Layers, lock_of, names_in, record_of, remove, write_record
 from .merge import merge
 from .patch import patch
 
-_RECORD: Final = "branch.json"
-_LAYERS: Final = "layers"
 _STATES: Final = "states"
 _HOME: Final = "branches"
 _FORMAT: Final = 1
@@ -72,9 +68,14 @@ class Branch:
         self.base = os.path.realpath(base)
         self.directory = os.path.realpath(directory or os.path.join(_home(), os.urandom(8).hex()))
         self.layers: list[str] = []
+        self._disk = Layers(self.directory)
         self._checkpoints: dict[str, _Frozen] = {}
         self._parent = ""  # the checkpoint of which the files are a continuation
         self._is_fresh = False  # there is no record of it yet
+        self._is_temporary = False  # it is removed when it is closed, whatever was written
+        self._link = ""  # the path by which a later session finds a fork
+        self._version = object()  # another one after each change of the files that is no writing to the last layer
+        self._forked_from: object = None  # the version of the branch of which it is a fork
         self._opened = 0  # what ``apply.moment`` said when the branch was begun, or applied as a whole
         self.spaces: mounts.Spaces | None = None
         self._lock = -1
@@ -88,18 +89,20 @@ class Branch:
         try:
             self._check(all_mounts := _mounts())
             self._make_directory()
-            self._read()
-            self._add_layer()
-            self._opened = self._opened or moment(self.base)
-            covered = self._covered(all_mounts)
-            self.spaces = mounts.make(self.base, self._path(_LAYERS), self.layers, covered)
-            self._write()
+            with self._disk.alone():
+                self._read()
+                self._add_layer()
+                self._opened = self._opened or moment(self.base)
+                covered = self._covered(all_mounts)
+                self.spaces = mounts.make(self.base, self._disk.directory, self.layers, covered)
+                self._write()
             self._is_fresh = False
             return self.spaces
         except BaseException as error:
-            if self._is_fresh:
-                self._remove_all()
-            self.close()
+            if self._is_temporary:  # the next call tries it again, and its record must be there
+                self._leave()
+            else:
+                self.close()
             if isinstance(error, OSError):
                 raise BranchUnavailable(
                     f"the branch of {self.base} cannot be made in {self.directory}: {error}; name another directory"
@@ -109,18 +112,23 @@ class Branch:
 
     def close(self) -> None:
         """Give up the namespaces. If nothing was written, remove the layers; else a later ``open`` goes on."""
-        spaces, self.spaces = self.spaces, None
-        if spaces is not None:
-            spaces.close()
+        was_open = self._leave()
         lock, self._lock = self._lock, -1
         if lock >= 0:
-            if spaces is not None and not self.has_changes():
+            if self._is_fresh or self._is_temporary or (was_open and not self.has_changes()):
                 self._remove_all()
             os.close(lock)
 
+    def _leave(self) -> bool:
+        """Give up the namespaces. True if there were any."""
+        spaces, self.spaces = self.spaces, None
+        if spaces is not None:
+            spaces.close()
+        return spaces is not None
+
     def has_changes(self) -> bool:
         """Whether anything was written on the branch, or it has checkpoints."""
-        return bool(self._checkpoints) or any(os.listdir(self._path(_LAYERS, name, "upper")) for name in self.layers)
+        return bool(self._checkpoints) or any(map(self._disk.is_written, self.layers))
 
     def entering(self, is_sandboxed: bool) -> list[SystemCall]:
         """The calls with which a child enters the branch. It must be open."""
@@ -128,15 +136,23 @@ class Branch:
         return mounts.entering(self.spaces, is_sandboxed)
 
     def _remove_all(self) -> None:
-        """Remove all that is ours. A directory that a caller has named stays."""
-        if self._is_at_home:
-            _remove(self.directory)
-            return
-        for name in (_LAYERS, _STATES):
-            _remove(self._path(name))
-        for name in os.listdir(self.directory):
-            if name.endswith(".json"):
-                os.unlink(self._path(name))
+        """Remove all that is ours, but no layer that another branch has. A directory that a caller has named stays."""
+        top = self._disk.top
+        with self._disk.alone():
+            if self._disk.is_of_fork:
+                remove(self.directory)
+                with suppress(FileNotFoundError):
+                    os.unlink(self._link)
+            else:
+                remove(self._path(_STATES))
+                for name in os.listdir(top):
+                    if name.endswith(".json"):
+                        os.unlink(self._path(name))
+            if self._disk.others(self.directory):
+                self._disk.sweep(self.directory, ())
+                return
+            for name in ("",) if self._is_at_home else (FORKS, LAYERS):
+                remove(os.path.join(top, name))
 
     def _check(self, all_mounts: list[_Mount]) -> None:
         """Raise BranchUnavailable if there can be no branch of this directory, or not with its layers there."""
@@ -167,8 +183,9 @@ class Branch:
 
     def _covered(self, all_mounts: list[_Mount]) -> list[str]:
         """The directories that nobody shall see on the branch: those of the layers, and further ways to the base."""
-        found = {os.path.dirname(self.directory) if self._is_at_home else self.directory}
-        for path in (self.base, self.directory):
+        top = self._disk.top
+        found = {os.path.dirname(top) if self._is_at_home else top}
+        for path in (self.base, top):
             mount = max((one for one in all_mounts if _is_within(path, one.point)), key=lambda one: len(one.point))
             inner = _moved(path, mount.point, mount.root)
             for other in all_mounts:
@@ -181,8 +198,8 @@ class Branch:
 
     @property
     def _is_at_home(self) -> bool:
-        """Whether its directory is among those that we have named."""
-        return os.path.dirname(self.directory) == os.path.realpath(_home())
+        """Whether the directory of its layers is among those that we have named."""
+        return os.path.dirname(self._disk.top) == os.path.realpath(_home())
 
     # -- on disk
 
@@ -192,30 +209,24 @@ class Branch:
     def _make_directory(self) -> None:
         os.makedirs(os.path.dirname(self.directory), 0o700, exist_ok=True)
         make_private(self.directory)
-        self._lock = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(self._lock)
-            self._lock = -1
-            raise BranchUnavailable(
-                f"the branch in {self.directory} is open in another session: close that, or name another branch_dir="
-            ) from error
-        for path in (self._path(_LAYERS, mounts.BASE), self._path(_STATES)):
-            os.makedirs(path, 0o700, exist_ok=True)
+        if self._lock < 0:
+            if (lock := lock_of(self.directory)) is None:
+                raise BranchUnavailable(
+                    f"the branch in {self.directory} is open in another session: close that, or name another"
+                    " branch_dir="
+                )
+            self._lock = lock
+        os.makedirs(self._path(_STATES), 0o700, exist_ok=True)
+        self._disk.make()
 
     def _read(self) -> None:
         """Read what was written last. Raises BranchUnavailable if this is the directory of something else."""
         self.layers, self._checkpoints, self._parent, self._opened = [], {}, "", 0
-        self._is_fresh = False
-        try:
-            with open(self._path(_RECORD), encoding="utf-8") as file:
-                record = json.load(file)
-        except FileNotFoundError:
-            if set(os.listdir(self.directory)) > {_LAYERS, _STATES}:
+        if (record := record_of(self.directory)) is None:
+            if set(os.listdir(self.directory)) - {LAYERS, FORKS, _STATES}:
                 raise BranchUnavailable(
                     f"branch_dir: {self.directory} is not empty, and no directory of a branch: name another"
-                ) from None
+                )
             self._is_fresh = True
             return
         if record.get("format") != _FORMAT or record["base"] != self.base:
@@ -226,32 +237,30 @@ class Branch:
         frozen = (_Frozen(Checkpoint(*one), layers, state) for one, layers, state in record["checkpoints"])
         self._checkpoints, self._parent = {one.checkpoint.name: one for one in frozen}, record["parent"]
         self.layers, self._opened = record["layers"], record["opened"]
-        if not self._is_written(self.layers[-1]):
+        self._is_temporary, self._link = record["temporary"], record["link"]
+        if self.layers and not self._disk.is_written(self.layers[-1]):
             self.layers.pop()
         self._sweep()
 
     def _write(self) -> None:
-        record: dict[str, Any] = {
+        record = {
             "format": _FORMAT,
             "base": self.base,
             "layers": self.layers,
             "parent": self._parent,
             "opened": self._opened,
             "checkpoints": list(self._checkpoints.values()),
+            "temporary": self._is_temporary,
+            "link": self._link,
         }
-        fresh = self._path(f"{_RECORD}.new")
-        with open(fresh, "w", encoding="utf-8") as file:
-            json.dump(record, file)
-        os.replace(fresh, self._path(_RECORD))
+        write_record(self.directory, record)
 
     def _sweep(self) -> None:
         """Remove the layers and states that nothing names. An apply that was interrupted may need each of them."""
         if self._is_applying:
             return
         named = {name for one in self._checkpoints.values() for name in one.layers}.union(self.layers)
-        for name in os.listdir(self._path(_LAYERS)):
-            if name.isdecimal() and name not in named:
-                _remove(self._path(_LAYERS, name))
+        self._disk.sweep(self.directory, named)
         for name in set(os.listdir(self._path(_STATES))) - {one.state for one in self._checkpoints.values()}:
             os.unlink(self._path(_STATES, name))
 
@@ -262,9 +271,6 @@ class Branch:
     def _refuse_applying(self) -> None:
         if self._is_applying:
             raise ApplyFailed(f"{self.base} has a part of the changes, as an apply was interrupted: apply again first")
-
-    def _is_written(self, layer: str) -> bool:
-        return bool(os.listdir(self._path(_LAYERS, layer, "upper")))
 
     # -- checkpoints
 
@@ -285,22 +291,88 @@ class Branch:
 
         Also returns whether there is a new layer, which the shell must enter. Nothing may write meanwhile.
         """
-        self._refuse_applying()
         last = self.layers[-1]
-        if is_new := self._is_written(last):
+        with self._disk.alone():
+            is_new = self._freeze_last()
+            made = Checkpoint(name, time.time(), _size(self._disk.upper(last)) if is_new else 0, self._parent)
+            self._checkpoints[name] = _Frozen(made, self.layers[:-1], _put(self._path(_STATES), state))
+            self._parent = name
+            self._write()
+            if is_new:
+                self._sweep()
+        return made, is_new
+
+    def _freeze_last(self) -> bool:
+        """Freeze the layer that is written to, if anything is in it. Returns whether there is a new one."""
+        self._refuse_applying()
+        if is_new := self._disk.is_written(self.layers[-1]):
             self._merge()
             self._stack(self.layers)
-        size = _size(self._path(_LAYERS, last, "upper")) if is_new else 0
-        file = os.urandom(8).hex()
-        with open(self._path(_STATES, file), "wb") as place:
-            place.write(state)
-        made = Checkpoint(name, time.time(), size, self._parent)
-        self._checkpoints[name] = _Frozen(made, self.layers[:-1], file)
-        self._parent = name
+        return is_new
+
+    def freeze_for_forks(self) -> bool:
+        """Freeze the files as they are, without a checkpoint. Returns as ``freeze`` does."""
+        with self._disk.alone():
+            if is_new := self._freeze_last():
+                self._write()
+                self._sweep()
+        return is_new
+
+    def fork(self, state: bytes) -> Self:
+        """Make a branch with the files as they were frozen last, which is removed when it is closed.
+
+        Its checkpoint FORKED is this moment, with the ``state`` of the shell.
+        """
+        with self._disk.alone():
+            made = type(self)(self.base, self._disk.new_fork())
+            made._begin(self, state)
+        return made
+
+    def _begin(self, parent: Branch, state: bytes) -> None:
+        """Begin with the frozen layers of the parent, in an empty directory."""
+        lock = lock_of(self.directory)
+        assert lock is not None  # nobody else knows the directory yet
+        self._lock, self._is_temporary = lock, True
+        self._opened, self._forked_from = parent._opened, parent._version
+        self.layers = parent.layers[:-1]
+        os.mkdir(self._path(_STATES), 0o700)
+        with suppress(FileNotFoundError):
+            shutil.copy(parent._path(APPLIED), self._path(APPLIED))
+        made = Checkpoint(FORKED, time.time(), 0, "")
+        self._checkpoints[FORKED] = _Frozen(made, self.layers[:], _put(self._path(_STATES), state))
+        self._parent = FORKED
         self._write()
-        if is_new:
+
+    def keep(self, link: str) -> None:
+        """Keep a fork when it is closed: a branch in the directory ``link`` is this one. Raises BranchUnavailable."""
+        with self._disk.alone():
+            try:
+                os.makedirs(os.path.dirname(link), 0o700, exist_ok=True)
+                os.symlink(self.directory, link)
+            except FileExistsError as error:
+                raise BranchUnavailable(
+                    f"{link} has an earlier branch, which was not applied: use another name for the fork"
+                ) from error
+            self._is_temporary, self._link = False, link
+            self._write()
+
+    def take_over(self, fork: Branch) -> None:
+        """Go on with the frozen files of a fork. Raises Conflict if these here have changed since it was made."""
+        with self._disk.alone():
+            self._refuse_applying()
+            self.refuse_changed(fork)
+            self._stack(fork.layers[:-1])
+            self._write()
             self._sweep()
-        return made, is_new
+
+    def refuse_changed(self, fork: Branch) -> None:
+        """Raise Conflict if the files have changed since the fork was made."""
+        if fork._forked_from is not self._version or self._disk.is_written(self.layers[-1]):
+            raise Conflict(
+                "the files of the session have changed since this fork of it was made: nothing was changed; look at"
+                " what both have written (branch.diff), and do it again in the session itself",
+                (),
+            )
 
     def state(self, name: str) -> bytes:
         """The state of the shell at a checkpoint. Raises InvalidRequest."""
@@ -314,11 +386,12 @@ class Branch:
         """
         self._refuse_applying()
         layers = self._named(name).layers
-        if is_new := layers != self.layers[:-1] or self._is_written(self.layers[-1]):
-            self._stack(layers)
-        self._parent = name
-        self._write()
-        self._sweep()
+        with self._disk.alone():
+            if is_new := layers != self.layers[:-1] or self._disk.is_written(self.layers[-1]):
+                self._stack(layers)
+            self._parent = name
+            self._write()
+            self._sweep()
         return is_new
 
     def drop(self, name: str) -> None:
@@ -330,8 +403,9 @@ class Branch:
             if one.checkpoint.parent == name:
                 self._checkpoints[other] = one._replace(checkpoint=one.checkpoint._replace(parent=dropped.parent))
         self._parent = dropped.parent if self._parent == name else self._parent
-        self._write()
-        self._sweep()
+        with self._disk.alone():
+            self._write()
+            self._sweep()
 
     # -- what it changes
 
@@ -359,14 +433,15 @@ class Branch:
     def discard(self) -> None:
         """Give up what was written, and the checkpoints."""
         self._refuse_applying()
-        self._stack([])
-        self._checkpoints, self._parent = {}, ""
-        self._write()
-        self._sweep()
+        with self._disk.alone():
+            self._stack([])
+            self._checkpoints, self._parent = {}, ""
+            self._write()
+            self._sweep()
 
     def _uppers(self) -> list[str]:
         self.open()
-        return [self._path(_LAYERS, name, "upper") for name in self.layers]
+        return list(map(self._disk.upper, self.layers))
 
     def _count(self, since: str) -> int:
         """How many of the layers belong to a checkpoint. Raises InvalidRequest."""
@@ -391,13 +466,16 @@ class Branch:
         if len(self.layers) <= _MANY:
             return
         stacks = [self.layers, *(one.layers for one in self._checkpoints.values())]
+        shared = {name for record in self._disk.others(self.directory) for name in names_in(record)}
         for lower, upper in pairwise(self.layers[:-1]):
             if lower not in self.layers or any((lower in one) != (upper in one) for one in stacks):
                 continue
-            merged = self._new_layer()
-            os.rmdir(into := self._path(_LAYERS, merged, "upper"))
+            if lower in shared:
+                continue
+            merged = self._disk.add()
+            os.rmdir(into := self._disk.upper(merged))
             try:
-                merge(self._path(_LAYERS, lower, "upper"), self._path(_LAYERS, upper, "upper"), into)
+                merge(self._disk.upper(lower), self._disk.upper(upper), into)
             except OSError:  # a command has taken away the modes of a directory: the layers stay
                 return
             for stack in stacks:
@@ -411,6 +489,7 @@ class Branch:
             self._add_layer()
             assert self.spaces is not None
             mounts.stack(self.spaces, self.base, self.layers)
+            self._version = object()
         except BaseException as error:
             self.layers = before
             if isinstance(error, OSError):
@@ -419,20 +498,12 @@ class Branch:
 
     def _add_layer(self) -> None:
         """Make an empty layer on top of the others."""
-        name = self._new_layer()
-        below = os.stat(self._path(_LAYERS, self.layers[-1], "upper") if self.layers else self.base)
-        upper = self._path(_LAYERS, name, "upper")
+        name = self._disk.add()
+        below = os.stat(self._disk.upper(self.layers[-1]) if self.layers else self.base)
+        upper = self._disk.upper(name)
         os.chmod(upper, stat.S_IMODE(below.st_mode))
         os.utime(upper, ns=(below.st_atime_ns, below.st_mtime_ns))
         self.layers.append(name)
-
-    def _new_layer(self) -> str:
-        numbers = [int(one) for one in os.listdir(self._path(_LAYERS)) if one.isdecimal()]
-        name = str(max(numbers, default=-1) + 1)
-        for part in ("upper", "work"):
-            os.makedirs(path := self._path(_LAYERS, name, part), 0o700)
-            os.chown(path, -1, os.getegid())  # above may have the setgid bit, and a group that the branch does not know
-        return name
 
 
 def directory_of(key: str) -> str:
@@ -443,6 +514,14 @@ def directory_of(key: str) -> str:
 def _home() -> str:
     """The directory of the branches of this user that have no other."""
     return os.path.join(state_directory(), _HOME)
+
+
+def _put(directory: str, data: bytes) -> str:
+    """Write the data to a new file, and return its name."""
+    name = os.urandom(8).hex()
+    with open(os.path.join(directory, name), "wb") as file:
+        file.write(data)
+    return name
 
 
 def _size(directory: str) -> int:
@@ -473,16 +552,3 @@ def _mounts() -> list[_Mount]:
 def _plain(path: str) -> str:
     """A path as mountinfo has it, with its spaces and backslashes in octal."""
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), path)
-
-
-def _remove(directory: str) -> None:
-    """Remove a tree of ours, also where a command has taken away its modes."""
-
-    def retry(_: object, path: str, __: object) -> None:
-        for one in (os.path.dirname(path), path):
-            with suppress(OSError):
-                if stat.S_ISDIR(os.lstat(one).st_mode):
-                    os.chmod(one, 0o700)
-        shutil.rmtree(path, ignore_errors=True)
-
-    shutil.rmtree(directory, onerror=retry)

@@ -6,6 +6,8 @@ from typing import Final, NamedTuple
 
 from ..errors import InvalidRequest
 
+# The first checkpoint of a fork: the moment at which it was made.
+FORKED: Final = "fork"
 _NAME_MAX: Final = 100
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...agents import STATE_IS_LOST, WAS_IDLE, AsyncAgents
 from ...async_session import AsyncSession
-from ...branch.branch import directory_of
+from ...branch.branch import Branch, directory_of
 from ...engine.bash.spawn import for_agent
 from ...engine.io.output import without_output
 from ...engine.io.streams import FULL_PAUSE
@@ -179,7 +179,7 @@ class Sessions:
         given["limits"] = None if request.limits is None else request.limits.made()
         given["stdin"] = None if request.stdin is None else TTY
         if rules.branch is not None and request.branch_dir is None:
-            given["branch_dir"] = directory_of(f"{self._store.path}\0{request.agent}")
+            given["branch_dir"] = self._branch_dir(request.agent)
         options = Options.of(given)
         session = self._agents.take(request.agent, options.rules, lambda _: AsyncSession.of(options))
         self._set_idle_ttl(session, request)
@@ -206,8 +206,10 @@ class Sessions:
         self.board.opened(agent)
         return shared
 
-    def fork(self, parent: SharedSession, agent: str, snapshot: Snapshot) -> SharedSession:
+    def fork(self, parent: SharedSession, agent: str, snapshot: Snapshot, branch: Branch | None) -> SharedSession:
         """Open a session for an unknown agent, with the state, the options and the rules of another one.
+
+        ``branch``: the fork of its branch.
 
         Raises AlreadyOpen and TooManySessions.
         """
@@ -221,11 +223,19 @@ class Sessions:
             )
         options = parent.engine.options.__replace__(snapshot=snapshot)
         session = self._agents.take(agent, options.rules, lambda _: AsyncSession.of(options))
-        session.engine.start_with(parent.engine.environment())
+        session.engine.start_with(parent.engine.environment(), branch)
         session.idle_ttl = parent.session.idle_ttl
         if parent.rules:
             self._store.put(agent, StoredAgent(rules=parent.rules))
         return self._add(agent, session, parent.secrets, parent.rules)
+
+    def keep_branch(self, shared: SharedSession) -> None:
+        """Let a later session of an agent find its branch, which is a fork. Raises BranchUnavailable."""
+        if (branch := shared.engine.branch) is not None:
+            branch.keep(self._branch_dir(shared.agent))
+
+    def _branch_dir(self, agent: str) -> str:
+        return directory_of(f"{self._store.path}\0{agent}")
 
     def _bring_back(self, shared: SharedSession, cwd: str) -> str:
         """Let a new session start with the state of the last one, if that was kept. Returns what to say; or ""."""

@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...branch.changes import Change
@@ -568,10 +569,10 @@ async def _of_files(branch: AsyncBranchFiles, request: requests.OnBranch) -> Ans
 
 async def _fork(sessions: Sessions, shared: SharedSession, request: requests.Fork) -> Answer:
     with shared.attending():
-        snapshot = await shared.session.snapshot()
-    child = sessions.fork(shared, request.to, snapshot)
+        (child,) = await shared.session._fork_with(partial(sessions.fork, shared, request.to))
     try:
         await child.session.open()
+        sessions.keep_branch(child)
     except BaseException:
         sessions.begin_to_close(child)
         await child.session.close()

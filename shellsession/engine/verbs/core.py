@@ -112,9 +112,9 @@ class Core:
         """Set these parts of ``Host``."""
         self.host = self.host._replace(**parts)
 
-    def start_with(self, environment: Mapping[str, str]) -> None:
-        """Start bash with this environment, which another session's bash had."""
-        self.first_env = environment
+    def start_with(self, environment: Mapping[str, str], branch: Branch | None) -> None:
+        """Start bash with this environment, which another session's bash had, and on a fork of its branch."""
+        self.first_env, self.branch = environment, branch
 
     # -- jobs
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from re import Pattern as AnyPattern
 from typing import Any, Final
 
 from ...branch.branch import Branch
-from ...branch.checkpoint import Checkpoint
+from ...branch.checkpoint import FORKED, Checkpoint
 from ...errors import (
     CLOSED,
     GONE,
@@ -640,12 +640,38 @@ class Engine(Core):
         snapshot = yield from self.snapshot((), None)
         return (yield from self._enter_layer(branch, snapshot)) if branch.roll_back(name) else Restored()
 
+    def fork(self, begin: Callable[[Snapshot, Branch | None], T], count: int = 1) -> Steps[list[T]]:
+        """Return what ``begin`` makes of the state and of a fork of the branch, this many times.
+
+        The forks have the files as they are now. Raises JobsRunning.
+        """
+        branch = None if self.branch is None else (yield from self._on_branch())
+        snapshot = yield from self.snapshot((), None)
+        if branch is None:
+            return [begin(snapshot, None) for _ in range(count)]
+        if branch.freeze_for_forks():
+            yield from self._enter_layer(branch, snapshot)
+        state, made = snapshot.for_file().to_bytes(), list[T]()
+        for _ in range(count):
+            fork = branch.fork(state)
+            try:
+                made.append(begin(snapshot, fork))
+            except BaseException:
+                fork.close()
+                raise
+        return made
+
+    def start_with(self, environment: Mapping[str, str], branch: Branch | None) -> None:
+        super().start_with(environment, branch)
+        if branch is not None and self.options.snapshot is not None:
+            self._states[FORKED] = self.options.snapshot
+
     def act_on_branch(self, action: str, given: dict[str, Any]) -> Steps[Any]:
         """Do what a method of ``BranchFiles`` does."""
         if action in ("diff", "patch"):
             find = getattr(self.the_branch(), action)
             return (yield from apart(lambda: find(given["since"])))
-        branch = yield from self._on_branch(end_jobs=False)
+        branch = yield from self._on_branch()
         snapshot = yield from self.snapshot((), None)
         done, is_new = None, True
         if action == "apply":
@@ -670,8 +696,11 @@ class Engine(Core):
         self.branch.open()
         return self.branch
 
-    def _on_branch(self, end_jobs: bool) -> Steps[Branch]:
-        """Return the branch when bash alone can write to it. Raises JobsRunning."""
+    def _on_branch(self, end_jobs: bool | None = None) -> Steps[Branch]:
+        """Return the branch when bash alone can write to it. Raises JobsRunning.
+
+        ``end_jobs``: kill the jobs that run. None: the verb does not offer that.
+        """
         branch = self.the_branch()
         yield from self._ready()
         shell = self.live()
@@ -679,9 +708,8 @@ class Engine(Core):
             yield from shell_end.kill_below(shell)
         if living := shell.family.living():
             names = ", ".join(f"job {job.id}" for job in self.jobs if job.running) or f"process {living[0]}"
-            raise JobsRunning(
-                f"{names} may write to the files: wait for its end, kill it, or pass end_jobs=True; nothing was changed"
-            )
+            advice = "or kill it" if end_jobs is None else "kill it, or pass end_jobs=True"
+            raise JobsRunning(f"{names} may write to the files: wait for its end, {advice}; nothing was changed")
         if held := shell.open_below(branch.base):
             raise JobsRunning(f"the session's bash itself has {held} open: close it (exec N>&-); nothing was changed")
         return branch

@@ -1,0 +1,151 @@
+"""``Layers``: the layers of a branch and of its forks, which share them, in one directory.
+
+On disk::
+
+    branch.json, states   of the branch itself; see ``branch``
+    layers/N/upper        what was written in one layer; layers/N/work is the kernel's
+    layers/base           the directory of which it is a branch, for the kernel
+    forks/NAME            of a fork: its branch.json and states
+
+Law: a layer stays as long as a branch.json names it. Whoever makes, names or removes layers is ``alone``.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+from . import mounts
+
+RECORD: Final = "branch.json"
+LAYERS: Final = "layers"
+FORKS: Final = "forks"
+
+
+class Layers:
+    """The layers of the branch whose directory, or that of its fork, this is."""
+
+    def __init__(self, directory: str) -> None:
+        above, forks = os.path.split(os.path.dirname(directory))
+        self.is_of_fork = forks == FORKS and os.path.isdir(os.path.join(above, LAYERS))
+        self.top = above if self.is_of_fork else directory
+        self.directory = os.path.join(self.top, LAYERS)
+
+    def make(self) -> None:
+        """Make the directory, unless it is there."""
+        os.makedirs(os.path.join(self.directory, mounts.BASE), 0o700, exist_ok=True)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep the other branches out meanwhile."""
+        while True:
+            fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX)
+                if os.fstat(fd).st_nlink:
+                    yield
+                    return
+                self.make()  # the last branch that had it has ended meanwhile, and removed it
+            finally:
+                os.close(fd)
+
+    def upper(self, name: str) -> str:
+        """The directory with what was written in a layer."""
+        return os.path.join(self.directory, name, "upper")
+
+    def is_written(self, name: str) -> bool:
+        return bool(os.listdir(self.upper(name)))
+
+    def add(self) -> str:
+        """Make an empty layer, and return its name."""
+        numbers = [int(one) for one in os.listdir(self.directory) if one.isdecimal()]
+        name = str(max(numbers, default=-1) + 1)
+        for part in ("upper", "work"):
+            os.makedirs(path := os.path.join(self.directory, name, part), 0o700)
+            os.chown(path, -1, os.getegid())  # above may have the setgid bit, and a group that the branch does not know
+        return name
+
+    def new_fork(self) -> str:
+        """Make the directory of a new fork."""
+        os.makedirs(path := os.path.join(self.top, FORKS, os.urandom(8).hex()), 0o700)
+        return path
+
+    def others(self, directory: str) -> list[dict[str, Any]]:
+        """The records of the branches but that in ``directory``.
+
+        A temporary fork that no session has open is removed: its host was killed.
+        """
+        forks, found = os.path.join(self.top, FORKS), list[dict[str, Any]]()
+        with suppress(FileNotFoundError):
+            for name in os.listdir(forks):
+                if (place := os.path.join(forks, name)) != directory:
+                    record = record_of(place)
+                    if record is not None and not record["temporary"]:
+                        found.append(record)
+                    elif (lock := lock_of(place)) is None:
+                        found += [record] if record is not None else []
+                    else:
+                        remove(place)
+                        os.close(lock)
+        if directory != self.top and (record := record_of(self.top)) is not None:
+            found.append(record)
+        return found
+
+    def sweep(self, directory: str, named: Iterable[str]) -> None:
+        """Remove the layers that neither are ``named`` by the branch in that directory, nor by another one."""
+        kept = {*named, *(name for record in self.others(directory) for name in names_in(record))}
+        for name in os.listdir(self.directory):
+            if name.isdecimal() and name not in kept:
+                remove(os.path.join(self.directory, name))
+
+
+def record_of(directory: str) -> dict[str, Any] | None:
+    """The record of the branch in this directory; None if there is none."""
+    with suppress(FileNotFoundError), open(os.path.join(directory, RECORD), encoding="utf-8") as file:
+        record: dict[str, Any] = json.load(file)
+        return record
+    return None
+
+
+def write_record(directory: str, record: dict[str, Any]) -> None:
+    fresh = os.path.join(directory, f"{RECORD}.new")
+    with open(fresh, "w", encoding="utf-8") as file:
+        json.dump(record, file)
+    os.replace(fresh, os.path.join(directory, RECORD))
+
+
+def names_in(record: dict[str, Any]) -> Iterator[str]:
+    """The layers that a record names."""
+    yield from record["layers"]
+    for _, layers, _ in record["checkpoints"]:
+        yield from layers
+
+
+def lock_of(directory: str) -> int | None:
+    """Lock a branch for one session, until the descriptor is closed. None if another session has it."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        return None
+    return fd
+
+
+def remove(directory: str) -> None:
+    """Remove a tree of ours, also where a command has taken away its modes."""
+
+    def retry(_: object, path: str, __: object) -> None:
+        for one in (os.path.dirname(path), path):
+            with suppress(OSError):
+                if stat.S_ISDIR(os.lstat(one).st_mode):
+                    os.chmod(one, 0o700)
+        shutil.rmtree(path, ignore_errors=True)
+
+    shutil.rmtree(directory, onerror=retry)

@@ -1,0 +1,211 @@
+"""Forks of a session on a branch: each has files of its own above the same layers."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sandboxes
+from daemons import running
+from sandboxes import run_as
+
+from shellsession import AlreadyOpen, BranchUnavailable, Conflict, JobsRunning, Session, connect
+from shellsession.branch import branch
+from shellsession.branch.mounts import fault
+
+if reason := fault():
+    pytest.skip(reason, allow_module_level=True)
+user, mine = sandboxes.user, sandboxes.mine
+
+
+class Place:
+    """A project, and the layers of its branch beside it."""
+
+    def __init__(self, top: Path) -> None:
+        self.base, self.layers = top / "project", top / "layers"
+        self.base.mkdir()
+        (self.base / "file").write_text("base\n")
+        for path in (self.base, self.base / "file"):
+            os.chown(path, top.stat().st_uid, top.stat().st_gid)
+
+    @contextmanager
+    def session(self, **options: Any) -> Iterator[Session]:
+        ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE, as a program is that was just started
+        given: dict[str, Any] = {"cwd": self.base, "branch": self.base, "branch_dir": self.layers, "timeout": 20}
+        with Session(**given | options) as session:
+            yield session
+
+    @property
+    def names(self) -> list[str]:
+        """The layers, and the directories of forks."""
+        found = [name for name in os.listdir(self.layers / "layers") if name != "base"]
+        forks = self.layers / "forks"
+        return sorted(found + (os.listdir(forks) if forks.exists() else []))
+
+
+def changed(session: Session, since: str = "") -> list[str]:
+    found = session.branch.diff(since)
+    assert isinstance(found, tuple)
+    return [f"{one.path} {one.kind}" for one in found]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def test_fork_begins_with_the_files_of_its_parent_and_neither_sees_what_the_other_writes(user: str, mine: Path) -> None:
+    place = Place(mine)
+
+    def scenario() -> None:
+        with place.session() as parent:
+            parent.run("echo one >file; mkdir d; cd d; X=1", check=True)
+            with parent.fork() as child, parent.fork() as other:
+                assert child.run("cat ../file; echo $X; pwd").stdout == f"one\n1\n{place.base}/d\n"
+                child.run("echo child >../file; echo >new; X=2", check=True)
+                parent.run("echo parent >../file; rmdir ../d", check=True)
+                assert parent.run("cat ../file; ls -1 ..; echo $X").stdout == "parent\nfile\n1\n"
+                assert child.run("cat ../file; ls -1; echo $X").stdout == "child\nnew\n2\n"
+                assert other.run("cat ../file; ls -1 ..").stdout == "one\nd\nfile\n"
+                assert changed(child, "fork") == ["d/new added", "file changed"]
+                assert changed(child) == ["d added", "d/new added", "file changed"]
+                with child.fork() as grandchild:
+                    assert grandchild.run("cat ../file; ls -1").stdout == "child\nnew\n"
+                assert child.rollback("fork").complete
+                assert child.run("cat ../file; ls -1; echo $X").stdout == "one\n1\n"
+            assert parent.run("cat ../file").stdout == "parent\n"
+        with place.session() as later:
+            assert later.run("cat file; ls -1").stdout == "parent\nfile\n"
+
+    run_as(user, scenario)
+    assert (place.base / "file").read_text() == "base\n"
+
+
+def test_layers_stay_as_long_as_the_parent_or_a_fork_has_them(place: Place) -> None:
+    with place.session() as parent:
+        parent.run("echo one >file", check=True)
+        first = parent.checkpoint()
+        parent.run("echo two >file", check=True)
+        child = parent.fork()
+        parent.drop_checkpoint(first)
+        parent.branch.discard()
+        assert parent.run("cat file").stdout == "base\n"
+        grandchild = child.fork()
+        child.close()
+        assert grandchild.run("cat file; echo more >>file").stdout == "two\n"
+    assert grandchild.run("cat file").stdout == "two\nmore\n"  # the parent had written nothing, and is gone
+    with place.session() as again:
+        assert again.run("cat file; echo again >file").stdout == "base\n"
+        grandchild.close()
+        assert len(place.names) == 1
+        again.fork().close()
+        assert again.run("cat file").stdout == "again\n"
+        assert len(place.names) == 2
+        again.branch.discard()
+    assert os.listdir(place.layers) == []
+
+
+def test_forks_in_new_directories_leave_nothing(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    before = sorted(os.listdir("/proc/self/fd"))
+    with place.session(branch_dir=None) as parent:
+        children = [child for child in parent.fork_many(3) if isinstance(child, Session)]
+        for child in children:
+            child.run("echo child >file; echo >/dev/null")
+    for child in children:
+        child.close()
+    assert os.listdir(tmp_path / "shellsession" / "branches") == []
+    assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+def test_fork_is_refused_while_something_may_write(place: Place) -> None:
+    with place.session() as parent:
+        parent.run("echo x >file; sleep 100 &")
+        with pytest.raises(JobsRunning, match="job j1 may write to the files: wait for its end, or kill it; nothing"):
+            parent.fork()
+        parent.run("kill %1; wait %1")
+        parent.fork().close()
+
+
+def test_what_the_parent_has_applied_is_a_conflict_for_its_fork(place: Place) -> None:
+    with place.session() as parent:
+        parent.run("echo one >file; echo >kept", check=True)
+        parent.branch.apply(["kept"])  # it is no conflict later: we have written it
+        with parent.fork() as child:
+            child.run("echo more >>file; echo more >kept", check=True)
+            parent.branch.apply()
+            with pytest.raises(Conflict) as error:
+                child.branch.apply()
+            assert error.value.paths == ("file",)
+            child.branch.apply(overwrite=True)
+    assert (place.base / "file").read_text() == "one\nmore\n"
+
+
+def test_layers_that_forks_have_are_not_merged(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(branch, "_MANY", 2)
+    with place.session() as session:
+        line = [session]
+        for number in range(8):
+            line[-1].run(f"echo {number} >>file; echo >new{number}", check=True)
+            line.append(line[-1].fork())
+        for number, fork in enumerate(line):
+            written = str(min(number, 7) + 2)
+            assert fork.run("wc -l <file; ls | wc -l").stdout.split() == [written, written]
+        last = line.pop()
+        for fork in line[1:]:
+            fork.close()
+        for number in range(4):
+            last.run(f"echo >>file; echo >more{number}", check=True)
+            last.drop_checkpoint(last.checkpoint())
+        assert last.run("wc -l <file; ls | wc -l").stdout.split() == ["13", "13"]
+        last.close()
+        assert session.run("cat file; ls -1").stdout == "base\n0\nfile\nnew0\n"
+
+
+def test_killed_host_leaves_its_forks_until_the_branch_is_opened_again(place: Place) -> None:
+    program = f"""
+import os, signal
+from shellsession import Session
+sh = Session(cwd={str(place.base)!r}, branch={str(place.base)!r}, branch_dir={str(place.layers)!r})
+sh.run("echo one >file")
+child = sh.fork()
+child.run("echo child >file")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    subprocess.run([sys.executable, "-c", program], timeout=40, check=False)
+    assert len(place.names) == 4
+    with place.session() as sh:
+        assert sh.run("cat file").stdout == "one\n"
+        assert len(place.names) == 2  # what was written, and a new one
+
+
+def test_fork_of_an_agent_finds_its_branch_in_a_later_daemon(place: Place, tmp_path: Path) -> None:
+    env = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    options: dict[str, Any] = {"cwd": str(place.base), "branch": str(place.base)}
+    with running(tmp_path / "daemon", env=env) as daemon:
+        with connect("parent", daemon.socket, False, **options) as parent:
+            parent.run("echo one >file", check=True)
+            with parent.fork("child") as child:
+                assert child.run("cat file; echo child >>file").stdout == "one\n"
+            with pytest.raises(AlreadyOpen):
+                parent.fork("child")
+        daemon.stop(signal.SIGKILL)
+    with running(tmp_path / "daemon", env=env) as daemon:
+        with connect("child", daemon.socket, False, **options) as child:
+            assert child.run("cat file").stdout == "one\nchild\n"
+            child.close()
+        with connect("parent", daemon.socket, False, **options) as parent:
+            assert parent.run("cat file").stdout == "one\n"
+            with pytest.raises(BranchUnavailable, match="has an earlier branch"):
+                parent.fork("child")
+            parent.branch.discard()
+            parent.close()
+    assert (place.base / "file").read_text() == "base\n"
