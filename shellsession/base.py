@@ -14,7 +14,6 @@ from functools import cached_property, partial
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Self
 
-from .branch.branch import Branch
 from .branch.checkpoint import Checkpoint, name_of_checkpoint
 from .engine.io.loop import LoopWaiter
 from .engine.io.output import resolve_spill
@@ -37,6 +36,7 @@ from .signatures import AnySession, Command, RunOptions, Seconds, Text, deadline
 from .state.snapshot import Snapshot, check_patterns
 
 if TYPE_CHECKING:
+    from .branch.branch import Branch
     from .policy.rules import Policy
     from .policy.secrets import Secrets
     from .state.values import Restored

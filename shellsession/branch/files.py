@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidRequest
-from .changes import Change
 from .checkpoint import Checkpoint, name_of_checkpoint
+
+if TYPE_CHECKING:
+    from .changes import Change
 
 
 def arguments(

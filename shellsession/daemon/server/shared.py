@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...agents import STATE_IS_LOST, WAS_IDLE, AsyncAgents
 from ...async_session import AsyncSession
-from ...branch.branch import Branch, directory_of
 from ...engine.bash.spawn import for_agent
 from ...engine.io.output import without_output
 from ...engine.io.streams import FULL_PAUSE
@@ -62,6 +61,7 @@ from .receipts import OUTPUT, Receipts, bounded, unavailable
 from .syncs import Syncs
 
 if TYPE_CHECKING:
+    from ...branch.branch import Branch
     from ...engine.verbs.call import Call
     from ...engine.verbs.engine import Engine
     from ...engine.verbs.session_job import SessionJob
@@ -235,6 +235,8 @@ class Sessions:
             branch.keep(self._branch_dir(shared.agent))
 
     def _branch_dir(self, agent: str) -> str:
+        from ...branch.branch import directory_of
+
         return directory_of(f"{self._store.path}\0{agent}")
 
     def _bring_back(self, shared: SharedSession, cwd: str) -> str:

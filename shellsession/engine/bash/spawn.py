@@ -19,11 +19,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ptyprocess import PtyProcess
 
-from ...branch.branch import Branch
 from ...errors import NO_PROCESS, LimitReached, SandboxUnavailable, ShellUnavailable
 from ...options import Options, absolute
 from ...sandbox import USABLE, command_line
@@ -37,6 +36,9 @@ from . import cgroups, seccomp
 from .confine import bash_script, sandbox_facts, sandbox_limits
 from .shell import Launch, Shell
 from .watcher import Slot, the_guard
+
+if TYPE_CHECKING:
+    from ...branch.branch import Branch
 
 # For programs that nobody watches: no pagers, no colours by default, no questions.
 AGENT_ENV = {

@@ -13,7 +13,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ...branch.branch import Branch
 from ...errors import FORKED, IS_CLOSED, NotRunning, SessionClosed, ShellUnavailable
 from ...models import Result, State
 from ...observe import Observer, Observing, Tap
@@ -32,6 +31,7 @@ from .known import Known
 from .session_job import Peek, Reader, SessionJob, ThreadJob, remembered
 
 if TYPE_CHECKING:
+    from ...branch.branch import Branch
     from ...policy.secrets import Secrets
     from ...state.comparison import Listing
 
@@ -78,7 +78,11 @@ class Core:
         self.kill_reason = ""  # why another thread ends the shell under a running command; "" if none does
         self.terminal_job: SessionJob | None = None  # the job that gets the terminal's output now
         self.size = options.size
-        self.branch = None if options.branch is None else Branch(options.branch, options.branch_dir)
+        self.branch: Branch | None = None
+        if options.branch is not None:
+            from ...branch.branch import Branch
+
+            self.branch = Branch(options.branch, options.branch_dir)
         self.host = Host()
         self.callback_tasks: set[object] = set()  # tasks in an awaited callback of a running command
         self.unattended_reader: UnattendedReader | None = None  # between two verbs, of a command that was handed back

@@ -14,10 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from re import Pattern as AnyPattern
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from ...branch.branch import Branch
-from ...branch.checkpoint import FORKED, Checkpoint
+from ...branch.checkpoint import FORKED
 from ...errors import (
     CLOSED,
     GONE,
@@ -62,6 +61,10 @@ from .ordinary import Ordinary
 from .results import Ending, HandedBack, answer, conclude, startup_failure, unread_ending, with_reason
 from .session_job import SessionJob
 from .substitutions import wait_for_end
+
+if TYPE_CHECKING:
+    from ...branch.branch import Branch
+    from ...branch.checkpoint import Checkpoint
 
 _ENDINGS: Final[dict[str, tuple[Outcome, str]]] = {
     TIMED_OUT: ("timed_out", REASONS["timed_out"]),
