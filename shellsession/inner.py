@@ -3,8 +3,8 @@
 Its names are no promise to callers, and no release note speaks of them. Whatever else is needed is added here first;
 tests compare.
 
-Not here is what the daemon alone needs of an ``AsyncSession``: ``_request``, ``_run``, ``_look``, ``_on_change`` and
-``_keep_state``.
+Not here is what the daemon alone needs of an ``AsyncSession``: ``_request``, ``_run``, ``_look``, ``_on_change``,
+``_keep_state`` and ``_act_on_branch``.
 """
 
 from __future__ import annotations

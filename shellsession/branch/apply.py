@@ -2,7 +2,7 @@
 
 A journal names all changes before the first one. Then every new file is copied to a temporary name in the directory
 where it belongs. Only when all are on the disk, each is renamed into its place; removals come last, the deepest first.
-So each path of the base is old or new at any moment, and ``resume`` finishes what was begun.
+So each path of the base is old or new at any moment, and the next apply finishes what was begun.
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from errno import EDQUOT, ENOSPC
+from os.path import split
 from typing import Any, Final
 
 from ..errors import ApplyFailed, Conflict, InvalidRequest
+from ..state import snapshot_file
 from .changes import Change, change_of, compare
-from .trees import Entry, Trees, dress, entry_at, listed, open_directory, open_file, split, sync
+from .trees import MARK, Entry, Trees, dress, entry_at, listed, open_directory, open_file, sync
 
 JOURNAL: Final = "apply.json"
 # It exists once all new files are on the disk under their temporary names.
@@ -33,8 +35,6 @@ _ALL_OF_OWNER: Final = 0o700
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 _BEGUN: Final = "each path has its old or its new content; apply again to finish"
 _NOTHING: Final = "nothing was changed"
-# The steps of an apply, in their order; a generator of them returns the changes.
-Steps = Generator[str, None, tuple[Change, ...]]
 
 
 def moment(base: str) -> int:
@@ -60,84 +60,60 @@ def apply(
     *,
     paths: Iterable[str] | None = None,
     overwrite: bool = False,
-    userxattr: bool = True,
+    done: Callable[[str], object] = lambda step: None,
 ) -> tuple[Change, ...]:
     """Write the changes of the layers to the base, and return them. An apply that was cut off is finished first.
 
     ``home``: the directory of the branch, where the journal is. ``opened``: what ``moment`` returned. ``paths``: only
     these, below the base, and what lies in them. A change that is skipped (see ``Change``) is left out; setuid and
-    setgid bits of files and capabilities are not written.
+    setgid bits of files and capabilities are not written. ``done``: called with the name of each step after it.
 
     Raises Conflict if a path that the branch changes has changed in the base since then, before anything is written;
     ``overwrite`` writes it nevertheless. Raises ApplyFailed if the disk is full or the system refuses.
     """
-    return _finish(apply_steps(base, layers, home, opened, paths, overwrite, userxattr))
-
-
-def resume(home: str, *, overwrite: bool = False) -> tuple[Change, ...]:
-    """Finish an apply that was cut off, and return its changes; () if there is none. Raises as ``apply`` does."""
-    return _finish(resume_steps(home, overwrite))
-
-
-def _finish(steps: Steps) -> tuple[Change, ...]:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            done: tuple[Change, ...] = end.value
-            return done
-
-
-def apply_steps(
-    base: str,
-    layers: Sequence[str],
-    home: str,
-    opened: int,
-    paths: Iterable[str] | None = None,
-    overwrite: bool = False,
-    userxattr: bool = True,
-) -> Steps:
-    """Do what ``apply`` does, and yield the name of each step once it is done."""
-    earlier = yield from resume_steps(home, overwrite)
-    with Trees(base, layers, userxattr) as trees, _locked(trees.roots[0]):
+    earlier = _resume(home, overwrite, done)
+    with Trees(base, layers) as trees, _locked(trees.roots[0]):
         chosen = _chosen(compare(trees), None if paths is None else [os.path.normpath(path) for path in paths])
         if not overwrite:
             _refuse_conflicts(_conflicts(trees, chosen, opened, _read(home, APPLIED)))
-        yield "checked"
+        done("checked")
         if not chosen:
             return earlier
-        job = _Job(
-            os.path.abspath(base), [os.path.abspath(one) for one in layers], userxattr, secrets.token_hex(4), chosen
-        )
+        job = _Job(os.path.abspath(base), [os.path.abspath(one) for one in layers], secrets.token_hex(4), chosen, done)
         with _failing(_NOTHING):
             _write(home, JOURNAL, job.as_json(os.fstat(trees.roots[0])))
-        yield "journal"
-        return earlier + (yield from _carry_out(trees, home, job, overwrite, False))
+        done("journal")
+        _carry_out(trees, home, job, overwrite, False)
+        return earlier + chosen
 
 
-def resume_steps(home: str, overwrite: bool = False) -> Steps:
-    """Do what ``resume`` does, and yield the name of each step once it is done."""
+def _resume(home: str, overwrite: bool, done: Callable[[str], object]) -> tuple[Change, ...]:
+    """Finish an apply that was cut off, and return its changes; () if there is none."""
     if not (journal := _read(home, JOURNAL)):
         return ()
-    job = _Job.of(journal)
-    with _failing(_BEGUN), Trees(job.base, job.layers, job.userxattr) as trees, _locked(trees.roots[0]):
+    job = _Job.of(journal, done)
+    with _failing(_BEGUN), Trees(job.base, job.layers) as trees, _locked(trees.roots[0]):
         about = os.fstat(trees.roots[0])
         if [about.st_dev, about.st_ino] != journal["of"]:
             raise ApplyFailed(f"{job.base} is another directory than the one that was written to: move it back")
         is_staged = _read(home, _STAGED).get("nonce") == job.nonce
         if not is_staged:
             _unstage(trees.roots[0], job)
-        return (yield from _carry_out(trees, home, job, overwrite, is_staged))
+        _carry_out(trees, home, job, overwrite, is_staged)
+        return job.changes
 
 
 class _Job:
     """What to do: the changes, and for each new file the path where it is staged.
 
     ``tops``: those that are renamed from there into their place: a new directory comes with all that is in it.
+    ``done``: called after each step.
     """
 
-    def __init__(self, base: str, layers: list[str], userxattr: bool, nonce: str, changes: tuple[Change, ...]) -> None:
-        self.base, self.layers, self.userxattr, self.nonce, self.changes = base, layers, userxattr, nonce, changes
+    def __init__(
+        self, base: str, layers: list[str], nonce: str, changes: tuple[Change, ...], done: Callable[[str], object]
+    ) -> None:
+        self.base, self.layers, self.nonce, self.changes, self.done = base, layers, nonce, changes, done
         self.staged = dict[str, str]()
         self.tops = list[Change]()
         for number, change in enumerate(changes):
@@ -151,23 +127,23 @@ class _Job:
                 self.tops.append(change)
 
     def as_json(self, about: os.stat_result) -> dict[str, Any]:
-        plain = {"base": self.base, "layers": self.layers, "userxattr": self.userxattr, "nonce": self.nonce}
-        return {**plain, "of": [about.st_dev, about.st_ino], "changes": self.changes}
+        of, plain = [about.st_dev, about.st_ino], {"base": self.base, "layers": self.layers, "nonce": self.nonce}
+        return {**plain, "of": of, "changes": self.changes}
 
     @classmethod
-    def of(cls, journal: dict[str, Any]) -> _Job:
-        changes = map(change_of, journal["changes"])
-        return cls(journal["base"], journal["layers"], journal["userxattr"], journal["nonce"], tuple(changes))
+    def of(cls, journal: dict[str, Any], done: Callable[[str], object]) -> _Job:
+        changes = tuple(map(change_of, journal["changes"]))
+        return cls(journal["base"], journal["layers"], journal["nonce"], changes, done)
 
 
-def _carry_out(trees: Trees, home: str, job: _Job, overwrite: bool, is_staged: bool) -> Steps:
+def _carry_out(trees: Trees, home: str, job: _Job, overwrite: bool, is_staged: bool) -> None:
     base = trees.roots[0]
     if not is_staged:
         try:
             with _failing(_NOTHING):
-                yield from _stage(trees, job)
+                _stage(trees, job)
                 sync(base)
-                yield "synced"
+                job.done("synced")
                 if not overwrite:
                     _refuse_conflicts(_late_conflicts(base, job))
                 _write(home, _STAGED, {"nonce": job.nonce})
@@ -178,17 +154,16 @@ def _carry_out(trees: Trees, home: str, job: _Job, overwrite: bool, is_staged: b
             raise
     elif not overwrite:
         _refuse_conflicts(_late_conflicts(base, job))
-    yield "staged"
+    job.done("staged")
     with _failing(_BEGUN):
-        yield from _publish(trees, job)
+        _publish(trees, job)
         sync(base)
-        yield "synced again"
+        job.done("synced again")
         _write(home, APPLIED, {**_read(home, APPLIED), **_record(base, job)})
-        yield "recorded"
+        job.done("recorded")
         os.unlink(os.path.join(home, JOURNAL))
-        yield "no journal"
+        job.done("no journal")
         os.unlink(os.path.join(home, _STAGED))
-    return job.changes
 
 
 def _chosen(found: Iterable[Change], paths: list[str] | None) -> tuple[Change, ...]:
@@ -235,7 +210,7 @@ def _conflicts(trees: Trees, chosen: Iterable[Change], opened: int, applied: dic
     def is_new(path: str, inode: int, changed: int) -> bool:
         return changed > opened and applied.get(path) != [inode, changed]
 
-    with _Places(trees.roots[0]) as places:
+    with closing(_Places(trees.roots[0])) as places:
         for change in chosen:
             if change.before:
                 if is_new(change.path, change.before.inode, change.before.changed):
@@ -255,12 +230,12 @@ def _is_copy(trees: Trees, path: str, entry: Entry) -> bool:
     with _opened(trees.open(entry.layer, split(path)[0])) as at:
         name = split(path)[1]
         with _opened(open_file(at, name) if entry.type == "file" else open_directory(at, name)) as fd:
-            return trees.prefix + "origin" in listed(fd)
+            return MARK + "origin" in listed(fd)
 
 
 def _late_conflicts(base: int, job: _Job) -> Iterator[str]:
     """Find what has changed in the base since the journal was written, among what is still to do."""
-    with _Places(base) as places:
+    with closing(_Places(base)) as places:
         for change in job.changes:
             if _is_set(change) or split(change.path)[0] in job.staged:  # it comes with its directory
                 continue
@@ -289,13 +264,13 @@ def _refuse_conflicts(found: Iterable[str]) -> None:
         )
 
 
-def _stage(trees: Trees, job: _Job) -> Iterator[str]:
+def _stage(trees: Trees, job: _Job) -> None:
     """Copy each new file to its temporary name."""
     _loosen(trees.roots[0], filter(_is_set, job.changes))
     links = dict[tuple[int, int], str]()
     new = [(change, change.after) for change in job.changes if change.path in job.staged and change.after]
     with ExitStack() as stack:
-        target, *sources = (stack.enter_context(_Places(root)) for root in (trees.roots[0], *trees.roots))
+        target, *sources = (stack.enter_context(closing(_Places(root))) for root in (trees.roots[0], *trees.roots))
         for change, after in new:
             directory, name = split(job.staged[change.path])
             at = target.open(directory)
@@ -312,7 +287,7 @@ def _stage(trees: Trees, job: _Job) -> Iterator[str]:
                 _copy_file(origin, source, at, name)
                 if after.links > 1:
                     links[after.layer, after.inode] = job.staged[change.path]
-            yield f"copied {change.path}"
+            job.done(f"copied {change.path}")
     for change, after in reversed(new):
         if after.type == "directory":
             with (
@@ -324,7 +299,7 @@ def _stage(trees: Trees, job: _Job) -> Iterator[str]:
 
 def _unstage(base: int, job: _Job) -> None:
     """Remove what is staged."""
-    with _Places(base) as places:
+    with closing(_Places(base)) as places:
         for path in sorted(job.staged.values(), reverse=True):
             entry = places.entry(path)
             if entry is None:
@@ -340,21 +315,21 @@ def _unstage(base: int, job: _Job) -> None:
                     os.fchmod(fd, change.before.mode)
 
 
-def _publish(trees: Trees, job: _Job) -> Iterator[str]:
+def _publish(trees: Trees, job: _Job) -> None:
     """Rename what is staged into its place, and remove what the branch has removed. It may be done in part already."""
     base = trees.roots[0]
-    yield from _rename(base, job, [change for change in job.tops if not _crosses(change)])
+    _rename(base, job, [change for change in job.tops if not _crosses(change)])
     gone = [change for change in job.changes if change.before and (change.after is None or _crosses(change))]
     _loosen(base, gone)
-    with _Places(base) as places:
+    with closing(_Places(base)) as places:
         for change in reversed(gone):
             now, before = places.entry(change.path), change.before
             if now is None or _is_directory(now) != _is_directory(before):
                 continue
             directory, name = split(change.path)
             (os.rmdir if _is_directory(now) else os.unlink)(name, dir_fd=places.open(directory))
-            yield f"removed {change.path}"
-    yield from _rename(base, job, [change for change in job.tops if _crosses(change)])
+            job.done(f"removed {change.path}")
+    _rename(base, job, [change for change in job.tops if _crosses(change)])
     for change in reversed(job.changes):
         if _is_set(change) and change.after:
             with (
@@ -362,16 +337,16 @@ def _publish(trees: Trees, job: _Job) -> Iterator[str]:
                 _opened(open_directory(base, change.path)) as fd,
             ):
                 dress(origin, fd, with_times=False)
-            yield f"set {change.path}"
+            job.done(f"set {change.path}")
 
 
-def _rename(base: int, job: _Job, changes: Iterable[Change]) -> Iterator[str]:
-    with _Places(base) as places:
+def _rename(base: int, job: _Job, changes: Iterable[Change]) -> None:
+    with closing(_Places(base)) as places:
         for change in changes:
             at = places.open(split(change.path)[0])
             with suppress(FileNotFoundError):  # it was renamed before a kill
                 os.rename(split(job.staged[change.path])[1], split(change.path)[1], src_dir_fd=at, dst_dir_fd=at)
-                yield f"renamed {change.path}"
+                job.done(f"renamed {change.path}")
 
 
 def _loosen(base: int, changes: Iterable[Change]) -> None:
@@ -384,7 +359,7 @@ def _loosen(base: int, changes: Iterable[Change]) -> None:
 
 def _record(base: int, job: _Job) -> dict[str, Any]:
     """Return the inodes and times of what was written, and of the directories where."""
-    with _Places(base) as places:
+    with closing(_Places(base)) as places:
         paths = {path for change in job.changes for path in (change.path, split(change.path)[0]) if path}
         found = {path: places.entry(path) for path in sorted(paths)}
     return {path: [entry.inode, entry.changed] for path, entry in found.items() if entry}
@@ -428,12 +403,6 @@ class _Places:
 
     def __init__(self, root: int) -> None:
         self._root, self._path, self._fd = root, "", -1
-
-    def __enter__(self) -> _Places:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def open(self, path: str) -> int:
         """Open a directory; do not close it."""
@@ -496,12 +465,4 @@ def _read(home: str, name: str) -> dict[str, Any]:
 
 
 def _write(home: str, name: str, content: dict[str, Any]) -> None:
-    """Write a file so that it is whole on the disk, or not there."""
-    path = os.path.join(home, name)
-    with open(f"{path}.new", "w", encoding="ascii") as file:
-        file.write(json.dumps(content))  # faster than json.dump
-        file.flush()
-        os.fsync(file.fileno())
-    os.rename(f"{path}.new", path)
-    with _opened(os.open(home, os.O_RDONLY | os.O_DIRECTORY)) as fd:
-        os.fsync(fd)
+    snapshot_file.write(os.path.join(home, name), json.dumps(content).encode())

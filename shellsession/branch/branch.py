@@ -27,6 +27,7 @@ from ..engine.io.directories import homes, make_private, state_directory
 from ..engine.kernel import proc
 from ..engine.kernel.vfork import SystemCall
 from ..errors import ApplyFailed, BranchUnavailable, Conflict, InvalidRequest
+from ..sandbox import is_within
 from . import mounts
 from .apply import APPLIED, JOURNAL, apply, moment
 from .changes import Change, changes
@@ -164,18 +165,18 @@ class Branch:
                 f"branch: {base!r} belongs to user {owner}, whose files root cannot change on a branch: run this as"
                 " that user"
             )
-        if _is_within(self.directory, base):
+        if is_within(self.directory, base):
             raise BranchUnavailable(
                 f"the layers of a branch of {base!r} cannot be in it, at {self.directory!r}: name another directory"
                 " with branch_dir="
             )
         for home in homes():
-            if _is_within(os.path.realpath(home), base) and os.path.isdir(home):
+            if is_within(os.path.realpath(home), base) and os.path.isdir(home):
                 raise BranchUnavailable(
                     f"branch: {base!r} contains the files of sessions, in {home!r}: name a directory that does not"
                 )
         for mount in all_mounts:
-            if mount.point != base and _is_within(mount.point, base):
+            if mount.point != base and is_within(mount.point, base):
                 raise BranchUnavailable(
                     f"branch: another file system is mounted at {mount.point!r}, in {base!r}, and a branch has one:"
                     " unmount it, or name a directory without it"
@@ -186,15 +187,15 @@ class Branch:
         top = self._disk.top
         found = {os.path.dirname(top) if self._is_at_home else top}
         for path in (self.base, top):
-            mount = max((one for one in all_mounts if _is_within(path, one.point)), key=lambda one: len(one.point))
+            mount = max((one for one in all_mounts if is_within(path, one.point)), key=lambda one: len(one.point))
             inner = _moved(path, mount.point, mount.root)
             for other in all_mounts:
                 if other.device == mount.device and other is not mount:
-                    if _is_within(inner, other.root):
+                    if is_within(inner, other.root):
                         found.add(_moved(inner, other.root, other.point))
-                    elif _is_within(other.root, inner):
+                    elif is_within(other.root, inner):
                         found.add(other.point)
-        return sorted(path for path in found if os.path.isdir(path) and not _is_within(path, self.base))
+        return sorted(path for path in found if os.path.isdir(path) and not is_within(path, self.base))
 
     @property
     def _is_at_home(self) -> bool:
@@ -276,7 +277,6 @@ class Branch:
 
     def checkpoints(self) -> list[Checkpoint]:
         """The checkpoints, the oldest first."""
-        self.open()
         return [one.checkpoint for one in self._checkpoints.values()]
 
     def free_name(self, name: str) -> str:
@@ -440,7 +440,6 @@ class Branch:
             self._sweep()
 
     def _uppers(self) -> list[str]:
-        self.open()
         return list(map(self._disk.upper, self.layers))
 
     def _count(self, since: str) -> int:
@@ -533,10 +532,6 @@ def _size(directory: str) -> int:
                 _size(entry.path) if entry.is_dir(follow_symlinks=False) else entry.stat(follow_symlinks=False).st_size
             )
     return found
-
-
-def _is_within(path: str, directory: str) -> bool:
-    return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
 def _moved(path: str, before: str, after: str) -> str:

@@ -37,14 +37,14 @@ def change_of(fields: Sequence[Any]) -> Change:
     return Change(path, kind, tuple(what), before and Entry(*before), after and Entry(*after), skipped, note)
 
 
-def changes(base: str, layers: Sequence[str], *, since: int = 0, userxattr: bool = True) -> tuple[Change, ...]:
+def changes(base: str, layers: Sequence[str], *, since: int = 0) -> tuple[Change, ...]:
     """Return what the layers change, sorted, a directory before what lies in it.
 
     ``layers``: the lowest first. ``since``: this many of them already belong to what is compared with, as of a
     checkpoint. A time alone is no change. The mode of the base directory itself is not compared. Raises OSError if the
     base or a layer is gone; a directory inside that cannot be read is a change that is skipped.
     """
-    with Trees(base, layers, userxattr) as trees:
+    with Trees(base, layers) as trees:
         return compare(trees, since)
 
 

@@ -8,10 +8,10 @@ import stat
 from contextlib import ExitStack, suppress
 from typing import NamedTuple
 
-from .trees import WHITEOUT, Entry, Opened, Trees, dress, listed, open_directory, sync
+from .trees import MARK, WHITEOUT, Entry, Opened, Trees, dress, listed, open_directory, sync
 
 
-def merge(lower: str, upper: str, into: str, *, userxattr: bool = True) -> None:
+def merge(lower: str, upper: str, into: str) -> None:
     """Make ``into`` a layer with the same meaning as ``upper`` on ``lower``, whatever lies below.
 
     Both must be frozen, and on one file system with ``into``, as its files are hard links to theirs: no content is
@@ -22,7 +22,7 @@ def merge(lower: str, upper: str, into: str, *, userxattr: bool = True) -> None:
     with suppress(FileNotFoundError):
         shutil.rmtree(new)
     os.mkdir(new, 0o700)
-    with Trees(lower, [upper], userxattr) as trees, ExitStack() as stack:
+    with Trees(lower, [upper]) as trees, ExitStack() as stack:
         root = os.open(new, os.O_RDONLY | os.O_DIRECTORY)
         stack.callback(os.close, root)
         todo, done = [_Merged("", (1, 0), False)], list[_Merged]()
@@ -80,9 +80,9 @@ def _finish(trees: Trees, root: int, directory: _Merged) -> None:
         opened, opaque = trees.merged(directory.numbers, directory.path, stack)
         for one in reversed(opened):
             for name in listed(one.fd):
-                if name.startswith(trees.prefix):
+                if name.startswith(MARK):
                     os.setxattr(new, name, os.getxattr(one.fd, name))
-        mark = trees.prefix + "opaque"
+        mark = MARK + "opaque"
         if opaque or directory.hides:
             os.setxattr(new, mark, b"y")
         elif mark in listed(new):  # it said that whiteouts may be xattrs, and ours are none

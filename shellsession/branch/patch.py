@@ -8,10 +8,11 @@ import zlib
 from base64 import b85encode
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
+from os.path import split
 from typing import Final, NamedTuple
 
 from .changes import compare
-from .trees import Entry, Trees, open_file, split
+from .trees import Entry, Trees, open_file
 
 _NONE: Final = "0" * 40
 # Git looks for a NUL in this many bytes to tell binary files from text.
@@ -26,14 +27,14 @@ _BINARY: Final = 52
 _COUNTS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
-def patch(base: str, layers: Sequence[str], *, since: int = 0, userxattr: bool = True) -> bytes:
+def patch(base: str, layers: Sequence[str], *, since: int = 0) -> bytes:
     """Return the changes as a patch for ``git apply``; see ``changes`` for the arguments.
 
     It has what git knows: files and symbolic links, their content, and whether a file may be executed. A rename is a
     removal and an addition. Empty directories, other modes, owners, times, xattrs and special files are not in it, and
     nothing in a ``.git``.
     """
-    with Trees(base, layers, userxattr) as trees:
+    with Trees(base, layers) as trees:
         removed, added = list[bytes](), list[bytes]()
         for change in compare(trees, since):
             if ".git" in change.path.lower().split("/"):

@@ -24,6 +24,8 @@ _TYPES: Final = {
     stat.S_IFIFO: "FIFO",
     stat.S_IFSOCK: "socket",
 }
+# How the xattrs begin with which overlayfs marks what is in a layer (mount option userxattr).
+MARK: Final = "user.overlay."
 # overlayfs hides what lies below an entry of this type.
 WHITEOUT: Final = "whiteout"
 ACLS: Final = ("system.posix_acl_access", "system.posix_acl_default")
@@ -81,12 +83,6 @@ def open_file(directory: int, name: str) -> int:
     return fd
 
 
-def split(path: str) -> tuple[str, str]:
-    """Return the directory of a path, "" for the root, and the name."""
-    directory, _, name = path.rpartition("/")
-    return directory, name
-
-
 def entry_at(directory: int, name: str, layer: int = 0) -> Entry | None:
     """Return what lies there; None if nothing does."""
     try:
@@ -107,7 +103,7 @@ def attributes(fd: int) -> dict[str, bytes]:
 
 
 def is_users(name: str) -> bool:
-    return name in ACLS or (name.startswith("user.") and not name.startswith("user.overlay."))
+    return name in ACLS or (name.startswith("user.") and not name.startswith(MARK))
 
 
 def listed(fd: int) -> list[str]:
@@ -146,11 +142,10 @@ def sync(fd: int) -> None:
 class Trees:
     """The base and the layers of a branch, open: number 0 is the base, and a higher number lies above a lower one.
 
-    ``userxattr``: the marks of the layers are ``user.overlay.*``, else ``trusted.overlay.*``. Close it after use.
+    Close it after use.
     """
 
-    def __init__(self, base: str, layers: Iterable[str], userxattr: bool = True) -> None:
-        self.prefix = "user.overlay." if userxattr else "trusted.overlay."
+    def __init__(self, base: str, layers: Iterable[str]) -> None:
         self._stack = ExitStack()
         self.roots: list[int] = []
         with self._stack:
@@ -168,7 +163,7 @@ class Trees:
     def mark(self, fd: int, name: str) -> bytes:
         """Return the value of a mark of overlayfs; b"" without it."""
         try:
-            return os.getxattr(fd, self.prefix + name)
+            return os.getxattr(fd, MARK + name)
         except OSError:
             return b""
 
@@ -194,7 +189,7 @@ class Trees:
         if found and directory.has_marks and found.type == "file" and not found.size:
             fd = open_file(directory.fd, name)
             try:
-                if self.prefix + "whiteout" in listed(fd):
+                if MARK + "whiteout" in listed(fd):
                     return found._replace(type=WHITEOUT)
             finally:
                 os.close(fd)

@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,7 +19,7 @@ from overlays import BASES, LAYERS, Overlay, View, machine
 from system import SOAK
 
 from shellsession import Conflict, InvalidRequest
-from shellsession.branch.apply import apply, apply_steps, resume
+from shellsession.branch.apply import apply
 from shellsession.branch.changes import changes
 
 _SETUID = 0o6000
@@ -77,10 +78,23 @@ def _killed(overlay: Overlay, at: int) -> bool:
     """Kill an apply after that many steps. Return whether it had more."""
     pid = os.fork()
     if pid == 0:
-        for _ in itertools.islice(apply_steps(overlay.base, overlay.layers, overlay.home, overlay.opened), at, None):
-            os.kill(os.getpid(), signal.SIGKILL)
+        steps = itertools.count()
+
+        def done(_: str) -> None:
+            if next(steps) == at:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        _apply(overlay, done=done)
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+
+
+def _stop_after(last: str) -> Callable[[str], None]:
+    def done(step: str) -> None:
+        if step == last:
+            raise KeyboardInterrupt
+
+    return done
 
 
 _BASE = [
@@ -107,7 +121,7 @@ def test_apply_that_is_killed_at_any_step_is_finished_by_the_next(overlay: Overl
                 data = [tree.get(path, {}).get("data") for tree in (before, view, one.tree())]
                 assert data[2] in data[:2]
             if at % 2:
-                resume(one.home)
+                _apply(one, paths=[])
             _apply(one)
             assert _expected(one.tree()) == _expected(view)
             assert _linked(one.tree()) == {("c", "c2")}
@@ -173,15 +187,13 @@ def test_base_that_changed_between_kill_and_resume_is_a_conflict(overlay: Overla
     overlay.play_base(("write", "a", b"1".hex()), ("write", "b", b"1".hex()))
     overlay.begin()
     overlay.play([("append", "a", b"2".hex()), ("append", "b", b"2".hex())])
-    steps = apply_steps(overlay.base, overlay.layers, overlay.home, overlay.opened)
-    while next(steps) != "renamed a":
-        pass
-    steps.close()
+    with pytest.raises(KeyboardInterrupt):
+        _apply(overlay, done=_stop_after("renamed a"))
     overlay.play_base(("append", "b", b"mine".hex()))
     with pytest.raises(Conflict) as caught:
-        resume(overlay.home)
+        _apply(overlay, paths=[])
     assert caught.value.paths == ("b",)
-    assert {change.path for change in resume(overlay.home, overwrite=True)} == {"a", "b"}
+    assert _apply(overlay, paths=[], overwrite=True) == {"a", "b"}
 
 
 def test_paths_bring_the_directories_that_they_need(overlay: Overlay) -> None:

@@ -15,8 +15,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ...branch.changes import Change
-from ...branch.files import AsyncBranchFiles
+from ...branch.files import arguments
 from ...engine.io.loop import LoopPoller, adrive, to_its_end
 from ...engine.io.threads import T
 from ...engine.verbs.delivery import Delivery
@@ -544,26 +543,16 @@ async def _on_branch(shared: SharedSession, incoming: Incoming) -> Answer:
         return _reported(report)
     with shared.attending():
         if request.action == "checkpoint":
-            found = [await session.checkpoint(name, end_jobs=request.end_jobs)]
+            found: Any = [await session.checkpoint(name, end_jobs=request.end_jobs)]
         elif request.action == "drop":
             await session.drop_checkpoint(name)
             found = []
         elif request.action == "checkpoints":
             found = await session.checkpoints()
         else:
-            return await _of_files(session.branch, request)
-    return Answer({"value": None}, (to_part([list(one) for one in found]),))
-
-
-async def _of_files(branch: AsyncBranchFiles, request: requests.OnBranch) -> Answer:
-    changes: tuple[Change, ...] | bytes = ()
-    if request.action == "apply":
-        changes = await branch.apply(request.paths, overwrite=request.overwrite)
-    elif request.action == "discard":
-        await branch.discard()
-    else:
-        changes = await branch.diff(request.name, patch=request.action == "patch")
-    part = changes if isinstance(changes, bytes) else to_part([list(one) for one in changes])
+            given = arguments(name, paths=request.paths, overwrite=request.overwrite)
+            found = await session._act_on_branch(request.action, given) or ()
+    part = found if isinstance(found, bytes) else to_part([list(one) for one in found])
     return Answer({"value": None}, (part,))
 
 

@@ -102,7 +102,7 @@ def perform_apart(calls: Sequence[SystemCall], spaces: int = 0) -> None:
     if pid == 0:
         number = errno.EINVAL
         try:
-            perform([*_unshare(spaces), *calls])
+            perform([*([("unshare", (spaces,))] if spaces else []), *calls])
             number = 0
         except OSError as error:
             number = error.errno or number
@@ -227,10 +227,6 @@ def _reap(child: int) -> None:
 def _wait(child: int) -> None:
     with suppress(ChildProcessError):  # as in ``_reap``
         os.waitpid(child, _WALL)
-
-
-def _unshare(spaces: int) -> list[SystemCall]:
-    return [("unshare", (spaces,))] if spaces else []
 
 
 def _copy(calls: Sequence[SystemCall], program: str, argv: list[str], env: Mapping[str, str], closed: int) -> int:
