@@ -16,6 +16,7 @@ from daemons import Daemon, running
 from persons import CTRL_C, LEAVE, TERMINAL
 from system import PATIENCE
 
+import shellsession
 from shellsession import Policy, PolicyRefused, connect
 
 Start = Callable[..., "pexpect.spawn[str]"]
@@ -59,6 +60,23 @@ def test_top_once_prints_masked_and_escaped_lines(own: Daemon) -> None:
         assert [line.split() for line in found] == [one.split()]
         second.close()
         assert b"`shellsession top --once` prints the table" in cli(own.socket, "top").stderr
+
+
+def test_last_line_shows_no_known_secret_whole_or_cut(own: Daemon) -> None:
+    """Of a line whose beginning is no longer kept, what is left may be the end of a secret."""
+    value = "hunter2" * 3
+    with connect("a1", own.socket, policy=Policy(secrets=[value])) as session:
+        (shown,) = shellsession.Daemon(own.socket).described(lines=True)
+        assert shown["line"] == ""
+        session.run(f"echo before {value}")
+        (shown,) = shellsession.Daemon(own.socket).described(lines=True)
+        assert shown["line"] == "before ***"
+        session.run(f"printf '%s %02000d' {value} 7")
+        (shown,) = shellsession.Daemon(own.socket).described(lines=True)
+        assert shown["line"] == ""
+        session.run("printf '%03000d\\r50 %%\\r60 %%' 7")
+        (shown,) = shellsession.Daemon(own.socket).described(lines=True)
+        assert shown["line"] == "60 %"
 
 
 def test_top_selects_filters_interrupts_and_attaches(own: Daemon, top: Start) -> None:

@@ -46,7 +46,6 @@ from ...models import TTY, Request, Result, Stream, check_seconds
 from ...observe import Tap
 from ...options import Options, Rules, commands_of
 from ...policy.secrets import Secrets
-from ...redact import masker
 from ...state.snapshot import Snapshot
 from ...store import LIFETIME, StoredAgent, packed
 from ...text import ago, text_of
@@ -466,10 +465,14 @@ class SharedSession:
 
     @property
     def last_line(self) -> str:
-        """The last line of output that is not blank, of the last command that has printed any, without secrets."""
-        text = text_of(self.fanout.printed)
-        mask = masker(self.session.redact)
-        lines = (text if mask is None else mask(text)).split("\n")
+        """The last line of the last command's output that is not blank, without secrets; "" if there is none.
+
+        A line whose beginning is no longer kept is left out: half a secret in it would not be found.
+        """
+        printed = self.fanout.printed.replace(b"\r", b"\n")
+        text = text_of(printed if len(printed) < _TAIL else printed.partition(b"\n")[2])
+        secrets = self.session.secrets
+        lines = (text if secrets is None else secrets.mask(text)).split("\n")
         return next((line for line in map(str.strip, reversed(lines)) if line), "")
 
     # -- commands and their ends
