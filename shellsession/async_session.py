@@ -13,10 +13,10 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from .base import CALLBACK_RUNS, LOOK_PATIENCE, Base, check_count
-from .branch.checkpoint import name_of_checkpoint
+from .branch.checkpoint import FORKED, name_of_checkpoint
 from .branch.files import AsyncBranchFiles
 from .engine.io.loop import LoopDrainer, LoopPoller, LoopWaiter, TaskLine, TaskPlace, adrive, ends_by, to_its_end
 from .engine.io.threads import Steps, T, drive
@@ -42,15 +42,16 @@ from .keys import check_keys
 from .models import OnOutput, Request, Result, Stream, Why, check_flag, to_bytes
 from .notices import Notice, Watch
 from .paging import Query, Read, page
-from .signatures import LoopSession, Seconds, Text, check_idle, pattern_of
+from .signatures import Command, LoopSession, RunOptions, Seconds, Text, check_idle, pattern_of, refuse_unknown
 
 if TYPE_CHECKING:
     import asyncio
 
+    from .branch.attempt import AsyncAttempt
     from .branch.branch import Branch
     from .branch.checkpoint import Checkpoint
     from .engine.verbs.call import Call
-    from .engine.verbs.engine import Engine
+    from .engine.verbs.engine import Engine, Frozen
     from .engine.verbs.session_job import SessionJob
     from .policy.rules import Policy
     from .state.snapshot import Snapshot
@@ -593,6 +594,31 @@ class AsyncSession(Base, LoopSession[Request]):
                     children.append(error)
             made.pop_all()
         return children
+
+    async def attempt(self, command: Command, **options: Unpack[RunOptions]) -> AsyncAttempt:
+        """As ``Session.attempt``."""
+        refuse_unknown("AsyncSession.attempt", options, RunOptions.__annotations__)
+        from .branch.attempt import AsyncAttempt  # rarely needed
+
+        self._mine().refuse_without_branch()
+        child = await self.fork()
+        try:
+            result = await child.run(command, **options)
+            changes = await child.branch.diff(FORKED)
+        except BaseException:
+            await child.close()
+            raise
+        return AsyncAttempt(result, changes, partial(self._take_over, child), child.close)
+
+    async def _take_over(self, fork: AsyncSession) -> Restored:
+        """As ``Session._take_over``."""
+        frozen = await fork.do(fork.engine.frozen())
+        restored = await self._go_on(frozen)
+        await fork.close()
+        return restored
+
+    async def _go_on(self, frozen: Frozen) -> Restored:
+        return await self._start(lambda: self._mine().take_over(frozen), TaskPlace())
 
     async def _fork_with(self, begin: Callable[[Snapshot, Branch | None], T], count: int = 1) -> list[T]:
         """Return what ``begin`` makes of the state and of a fork of the branch, this many times."""

@@ -4,7 +4,7 @@ Its names are no promise to callers, and no release note speaks of them. Whateve
 tests compare.
 
 Not here is what the daemon alone needs of an ``AsyncSession``: ``_request``, ``_run``, ``_look``, ``_on_change``,
-``_keep_state`` and ``_act_on_branch``.
+``_keep_state``, ``_act_on_branch``, ``_fork_with`` and ``_go_on``.
 """
 
 from __future__ import annotations

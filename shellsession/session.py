@@ -12,10 +12,10 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from threading import RLock, get_ident
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from .base import CALLBACK_RUNS, LOOK_PATIENCE, Base, check_count
-from .branch.checkpoint import name_of_checkpoint
+from .branch.checkpoint import FORKED, name_of_checkpoint
 from .branch.files import BranchFiles
 from .engine.io.line import Line, ThreadPlace
 from .engine.io.threads import Poller, Steps, T, drive
@@ -41,9 +41,20 @@ from .keys import check_keys
 from .models import Request, Result, Stream, Why, check_flag, to_bytes
 from .notices import Notice, Watch
 from .paging import Query, Read, page
-from .signatures import Output, Seconds, Text, ThreadSession, check_idle, pattern_of
+from .signatures import (
+    Command,
+    Output,
+    RunOptions,
+    Seconds,
+    Text,
+    ThreadSession,
+    check_idle,
+    pattern_of,
+    refuse_unknown,
+)
 
 if TYPE_CHECKING:
+    from .branch.attempt import Attempt
     from .branch.checkpoint import Checkpoint
     from .engine.verbs.call import Call
     from .engine.verbs.engine import Engine
@@ -455,6 +466,31 @@ class Session(Base, ThreadSession[Request]):
                     children.append(error)
             made.pop_all()
         return children
+
+    def attempt(self, command: Command, **options: Unpack[RunOptions]) -> Attempt:
+        """Run a command on a fork of this session. Return its result and what it wrote, to apply or to discard.
+
+        ``options``: those of ``run``. ``apply()`` of the attempt lets this session go on with its files and its shell;
+        ``discard()`` gives them up. Raises BranchUnavailable without a branch, and what ``fork`` and ``run`` raise.
+        """
+        refuse_unknown("Session.attempt", options, RunOptions.__annotations__)
+        from .branch.attempt import Attempt  # rarely needed
+
+        self._mine().refuse_without_branch()
+        child = self.fork()
+        try:
+            result = child.run(command, **options)
+            return Attempt(result, child.branch.diff(FORKED), partial(self._take_over, child), child.close)
+        except BaseException:
+            child.close()
+            raise
+
+    def _take_over(self, fork: Session) -> Restored:
+        """Go on with the files and the shell of a fork, and close that."""
+        frozen = fork.do(fork.engine.frozen())
+        restored = self._start(lambda: self._mine().take_over(frozen), ThreadPlace())
+        fork.close()
+        return restored
 
     def _restart(self, verb: Callable[[], Steps[Restored]], keep_state: bool = False) -> Restored:
         self._refuse_callbacks()

@@ -461,6 +461,7 @@ _VERBS: Final[dict[str, Callable[[Session], object]]] = {
     "rollback": lambda sh: sh.rollback("x"),
     "checkpoints": lambda sh: sh.checkpoints(),
     "drop_checkpoint": lambda sh: sh.drop_checkpoint("x"),
+    "attempt": lambda sh: sh.attempt("true"),
     "resize": lambda sh: sh.resize(99, 33),
     "events": lambda sh: sh.events(),
     "read_output": lambda sh: sh.read_output("c1"),

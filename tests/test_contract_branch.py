@@ -7,13 +7,15 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, cast
 
 import kinds
 import pytest
 
-from shellsession import BranchUnavailable, Conflict, InvalidRequest, JobsRunning, Session
+from shellsession import BranchUnavailable, CommandFailed, Conflict, InvalidRequest, JobsRunning, Session
+from shellsession.branch.attempt import Attempt
 from shellsession.branch.files import BranchFiles
 from shellsession.branch.mounts import fault
 
@@ -134,6 +136,81 @@ def test_discard_gives_up_what_was_written_and_conflict_writes_nothing(sh: Sessi
         branch.apply("file")
 
 
+def attempts(sh: Session, *commands: str) -> list[Any]:
+    """Attempts, with the interface of ``Attempt``."""
+    made = [sh.attempt(command, timeout=20) for command in commands]
+    return (
+        made if isinstance(made[0], Attempt) else [kinds.Blocking(cast(Any, one), cast(Any, sh)._loop) for one in made]
+    )
+
+
+def test_session_goes_on_with_files_and_shell_of_the_first_attempt_that_is_applied(sh: Session) -> None:
+    sh.run("echo one >file; X=1", check=True)
+    first, second, third = attempts(sh, "echo two >>file; X=2; mkdir d; cd d", "X=3; echo three >file; false", "X=4")
+    assert (first.result.ok, second.result.exit_code) == (True, 1)
+    assert [(one.path, one.kind) for one in first.changes] == [("d", "added"), ("file", "changed")]
+    assert ([one.path for one in second.changes], third.changes) == (["file"], ())
+    assert sh.run("cat file; echo $X; pwd").stdout == f"one\n1\n{BASE}\n"
+    assert first.apply().complete
+    assert sh.run("cat ../file; echo $X; pwd").stdout == f"one\ntwo\n2\n{BASE}/d\n"
+    for other in (second, third):
+        with pytest.raises(Conflict, match="nothing was changed"):
+            other.apply()
+        other.discard()
+        other.discard()
+    for over in (first, third):
+        with pytest.raises(InvalidRequest, match="applied or discarded already"):
+            over.apply()
+    assert sh.run("cat ../file; echo $X").stdout == "one\ntwo\n2\n"
+    assert of_base() == {"file": "base\n"}
+    assert [one.path for one in branch_of(sh).apply()] == ["d", "file"]
+    (BASE / "d").rmdir()
+
+
+def test_attempt_conflicts_with_what_its_session_has_written_or_set_since(sh: Session) -> None:
+    sh.run("X=1")
+    written, variable, job = attempts(sh, "X=2", "X=2", "X=2; sleep 100 &")
+    sh.run("ls; cat file; Y=$(true)", check=True)
+    with pytest.raises(Conflict, match="variable Y"):
+        variable.apply()
+    sh.run("unset Y; echo >>file")
+    with pytest.raises(Conflict, match="the files of the session have changed"):
+        written.apply()
+    with pytest.raises(JobsRunning):
+        job.apply()
+    for attempt in (written, variable, job):
+        attempt.discard()
+    (last,) = attempts(sh, "X=2; exit 5")
+    assert (last.result.exit_code, last.result.state_kept) == (5, False)
+    last.discard()
+    assert sh.run("echo $X").stdout == "1\n"
+
+
+def test_attempts_may_run_at_the_same_time(sh: Session) -> None:
+    sh.run("echo start >file")
+    with ThreadPoolExecutor(3) as threads:
+        found = list(
+            threads.map(lambda number: attempts(sh, f"echo {number} >file; exit $(({number} != 1))")[0], range(3))
+        )
+    assert [one.result.exit_code for one in found] == [1, 0, 1]
+    assert found[1].apply().complete
+    for attempt in found:
+        attempt.discard()
+    assert sh.run("cat file").stdout == "1\n"
+
+
+def test_attempt_whose_command_does_not_run_leaves_no_fork(sh: Session) -> None:
+    sh.run("true")
+    for given in ({"timeout": "soon"}, {"check": True}):
+        with pytest.raises((InvalidRequest, CommandFailed)):
+            sh.attempt("false", **given)
+    with pytest.raises(TypeError, match="did you mean timeout"):
+        sh.attempt("true", timout=1)  # type: ignore[call-arg]
+    assert sh.checkpoint().size == 0
+
+
 def test_session_without_a_branch_says_so() -> None:
-    with Session() as sh, pytest.raises(BranchUnavailable, match="open it with branch="):
-        sh.branch.diff()
+    with Session() as sh:
+        for verb in (sh.branch.diff, lambda: sh.attempt("true")):
+            with pytest.raises(BranchUnavailable, match="open it with branch="):
+                verb()

@@ -108,6 +108,7 @@ _VERBS = {
     "checkpoints",
     "drop_checkpoint",
     "fork",
+    "attempt",
     "why",
     "close",
 }
@@ -212,7 +213,7 @@ def test_a_verb_has_the_same_parameters_in_sync_and_async(kinds: tuple[type, typ
 
 
 @twins
-@pytest.mark.parametrize("verb", sorted(_VERBS - {"stream", "events"}))
+@pytest.mark.parametrize("verb", sorted(_VERBS - {"stream", "events", "attempt"}))
 def test_a_verb_gives_the_same_in_sync_and_async(kinds: tuple[type, type], verb: str) -> None:
     sync, asynchronous = (inspect.signature(verbs(kind)[verb]).return_annotation for kind in kinds)
     assert sync == asynchronous

@@ -116,8 +116,9 @@ class Branch:
         was_open = self._leave()
         lock, self._lock = self._lock, -1
         if lock >= 0:
-            if self._is_fresh or self._is_temporary or (was_open and not self.has_changes()):
-                self._remove_all()
+            with suppress(FileNotFoundError):  # somebody has removed the directory
+                if self._is_fresh or self._is_temporary or (was_open and not self.has_changes()):
+                    self._remove_all()
             os.close(lock)
 
     def _leave(self) -> bool:
@@ -293,7 +294,7 @@ class Branch:
         """
         last = self.layers[-1]
         with self._disk.alone():
-            is_new = self._freeze_last()
+            is_new = self._freeze()
             made = Checkpoint(name, time.time(), _size(self._disk.upper(last)) if is_new else 0, self._parent)
             self._checkpoints[name] = _Frozen(made, self.layers[:-1], _put(self._path(_STATES), state))
             self._parent = name
@@ -302,7 +303,7 @@ class Branch:
                 self._sweep()
         return made, is_new
 
-    def _freeze_last(self) -> bool:
+    def _freeze(self) -> bool:
         """Freeze the layer that is written to, if anything is in it. Returns whether there is a new one."""
         self._refuse_applying()
         if is_new := self._disk.is_written(self.layers[-1]):
@@ -310,10 +311,10 @@ class Branch:
             self._stack(self.layers)
         return is_new
 
-    def freeze_for_forks(self) -> bool:
+    def freeze_last(self) -> bool:
         """Freeze the files as they are, without a checkpoint. Returns as ``freeze`` does."""
         with self._disk.alone():
-            if is_new := self._freeze_last():
+            if is_new := self._freeze():
                 self._write()
                 self._sweep()
         return is_new

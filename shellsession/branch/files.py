@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ..errors import InvalidRequest
 from .checkpoint import Checkpoint, name_of_checkpoint
@@ -34,6 +34,10 @@ class BranchFiles:
     def __init__(self, act: Callable[[str, dict[str, Any]], Any]) -> None:
         self._act = act
 
+    @overload
+    def diff(self, since: Checkpoint | str = "", *, patch: Literal[False] = False) -> tuple[Change, ...]: ...
+    @overload
+    def diff(self, since: Checkpoint | str = "", *, patch: bool) -> tuple[Change, ...] | bytes: ...
     def diff(self, since: Checkpoint | str = "", *, patch: bool = False) -> tuple[Change, ...] | bytes:
         """Return what the branch changes, sorted by path. ``patch``: as bytes that ``git apply`` takes.
 
@@ -63,6 +67,10 @@ class AsyncBranchFiles:
     def __init__(self, act: Callable[[str, dict[str, Any]], Awaitable[Any]]) -> None:
         self._act = act
 
+    @overload
+    async def diff(self, since: Checkpoint | str = "", *, patch: Literal[False] = False) -> tuple[Change, ...]: ...
+    @overload
+    async def diff(self, since: Checkpoint | str = "", *, patch: bool) -> tuple[Change, ...] | bytes: ...
     async def diff(self, since: Checkpoint | str = "", *, patch: bool = False) -> tuple[Change, ...] | bytes:
         """As ``BranchFiles.diff``."""
         found: tuple[Change, ...] | bytes = await self._act("patch" if patch else "diff", arguments(since, patch))

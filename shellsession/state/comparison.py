@@ -22,9 +22,18 @@ class Listing(NamedTuple):
 
 def changes(before: Listing, after: Listing) -> Changes:
     """Return what has changed from the one to the other."""
+    found = _changes(before.dump, after.dump) if before.dump is not after.dump else Changes()
+    return _with_places(found, before, after)
+
+
+def changes_of_state(before: Snapshot, after: Snapshot) -> Changes:
+    """Return what has changed from the one to the other."""
+    return _with_places(_changes(before, after), before, after)
+
+
+def _with_places(found: Changes, before: Listing | Snapshot, after: Listing | Snapshot) -> Changes:
     places = (("cwd", before.cwd, after.cwd), ("umask", f"{before.umask:04o}", f"{after.umask:04o}"))
     moved = tuple((kind, new) for kind, old, new in places if old != new)
-    found = _changes(before.dump, after.dump) if before.dump is not after.dump else Changes()
     return found.__replace__(changed=(*found.changed, *moved)) if moved else found
 
 

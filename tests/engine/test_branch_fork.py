@@ -17,7 +17,7 @@ import sandboxes
 from daemons import running
 from sandboxes import run_as
 
-from shellsession import AlreadyOpen, BranchUnavailable, Conflict, JobsRunning, Session, connect
+from shellsession import AlreadyOpen, BranchUnavailable, Conflict, Daemon, InvalidRequest, JobsRunning, Session, connect
 from shellsession.branch import branch
 from shellsession.branch.mounts import fault
 
@@ -209,3 +209,34 @@ def test_fork_of_an_agent_finds_its_branch_in_a_later_daemon(place: Place, tmp_p
             parent.branch.discard()
             parent.close()
     assert (place.base / "file").read_text() == "base\n"
+
+
+def test_attempts_leave_nothing(place: Place, tmp_path: Path) -> None:
+    def check(sh: Any) -> None:
+        sh.run("echo one >file")
+        with sh.attempt("echo two >file") as attempt:
+            pass
+        with pytest.raises(InvalidRequest, match="already"):
+            attempt.apply()
+        with sh.attempt("echo three >file; X=3") as attempt:
+            attempt.apply()
+        assert sh.run("cat file; echo $X").stdout == "three\n3\n"
+        assert len(place.names) == 3
+
+    with place.session() as sh:
+        check(sh)
+        sh.branch.discard()
+    with running(tmp_path / "daemon") as daemon:
+        given: dict[str, Any] = {"cwd": place.base, "branch": place.base, "branch_dir": place.layers}
+        with connect("a1", daemon.socket, False, **given) as remote:
+            check(remote)
+            assert [one.agent for one in Daemon(daemon.socket).list()] == ["a1"]
+
+
+def test_attempt_of_a_closed_program_is_gone(place: Place) -> None:
+    with place.session() as sh:
+        attempt = sh.attempt("echo two >file")
+        sh.run("true")
+        assert len(place.names) == 3
+        del attempt
+        assert len(place.names) == 1

@@ -11,6 +11,8 @@ from typing import Final, NamedTuple
 import pytest
 from documents import TOP
 
+from shellsession.branch.mounts import fault
+
 _DIRECTORY: Final = TOP / "examples"
 _COMMANDS: Final = {"bubblewrap": "bwrap"}
 _READY: Final = {"docker": "docker image inspect shellsession"}  # a program that needs more than to be installed
@@ -43,6 +45,8 @@ class Example(NamedTuple):
             look.split(), capture_output=True, check=False
         ).returncode:
             pytest.skip(f"`{look}` fails")
+        if "branch=" in self.path.read_text() and (reason := fault()):
+            pytest.skip(reason)
 
     def run(self, typed: str | None = None, limit: float = _TIME_LIMIT) -> subprocess.CompletedProcess[str]:
         """Run it from the checkout, with the command that its head shows."""

@@ -10,20 +10,25 @@ import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, Self, Unpack
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
+from ...branch.checkpoint import FORKED
 from ...branch.files import AsyncBranchFiles
 from ...engine.io.jobs import AsyncJob
 from ...engine.io.loop import LoopPoller, adrive, in_thread, to_its_end
 from ...engine.io.threads import Steps
 from ...options import SessionOptions
-from ...signatures import LoopSession, Seconds, T, awaited, refuse_unknown
+from ...signatures import Command, LoopSession, RunOptions, Seconds, T, awaited, refuse_unknown
 from ..protocol.wire import Message
 from .exchange import Backend, Cancellation
 from .link import Link
 from .remote import CONNECT_OPTIONS, PreparedRun, Remote, RemoteJob
 from .session import RemoteSession
 from .transport import Channel, Transport
+
+if TYPE_CHECKING:
+    from ...branch.attempt import AsyncAttempt
 
 
 def aconnect(
@@ -165,6 +170,19 @@ class AsyncRemoteSession(Remote, LoopSession[PreparedRun]):
     def branch(self) -> AsyncBranchFiles:
         """As ``AsyncSession.branch``."""
         return AsyncBranchFiles(self._act_on_branch)
+
+    async def attempt(self, command: Command, **options: Unpack[RunOptions]) -> AsyncAttempt:
+        """As ``RemoteSession.attempt``."""
+        from ...branch.attempt import AsyncAttempt  # rarely needed
+
+        child = await self._fork(self._of_attempt(options), attempt=True)
+        try:
+            result = await child.run(command, **options)
+            changes = await child.branch.diff(FORKED)
+        except BaseException:
+            await child.close()
+            raise
+        return AsyncAttempt(result, changes, partial(self._take_over, child), child.close)
 
     async def open(self) -> Self:
         """As ``RemoteSession.open``."""

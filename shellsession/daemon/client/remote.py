@@ -55,7 +55,7 @@ from ...options import Options, SessionOptions, absolute, check_size, scope_of
 from ...paging import Piece, Query, Read, page
 from ...patterns import as_data
 from ...redact import Redact, redact_data, redact_from
-from ...signatures import AnyJob, AnySession, Command, RunOptions, Seconds, T, deadline, fed
+from ...signatures import AnyJob, AnySession, Command, RunOptions, Seconds, T, deadline, fed, refuse_unknown
 from ...state.snapshot import Snapshot, check_patterns, check_secrets
 from ...state.values import Difference, Restored
 from ..protocol.endpoint import lasting_name
@@ -72,6 +72,9 @@ if TYPE_CHECKING:
     from ...policy.rules import Policy
     from ...policy.secrets import Secrets
     from ...sandbox import Sandbox
+
+# The name of the agent of an attempt begins with as many characters of that of its session.
+_NAME_SHOWN: Final = 200
 
 
 def _path(path: str) -> str:
@@ -780,8 +783,22 @@ class Remote(AnySession[PreparedRun]):
         reply = await self._ask(self.message("branch", action=action, name=given["since"], **fields))
         return only_part(reply.parts) if action == "patch" else tuple(map(change_of, from_part(reply.parts)))
 
-    async def _fork(self, agent: str) -> Self:
-        reply = await self._ask(self.message("fork", to=agent))
+    def _of_attempt(self, options: RunOptions) -> str:
+        """The name of the agent of an attempt. Raises InvalidRequest."""
+        refuse_unknown(f"{type(self).__name__}.attempt", options, RunOptions.__annotations__)
+        if options.get("idempotency_key") is not None:
+            raise InvalidRequest(
+                "an attempt has its own session, whose receipts end with it: leave out idempotency_key="
+            )
+        return f"{self.agent[:_NAME_SHOWN]}-attempt-{os.urandom(4).hex()}"
+
+    async def _take_over(self, fork: Remote) -> Restored:
+        restored = await self._restarted(self.message("take_over", fork=fork.agent))
+        fork.disconnect()
+        return restored
+
+    async def _fork(self, agent: str, **fields: bool) -> Self:
+        reply = await self._ask(self.message("fork", to=agent, **fields))
         child = self.like(self, agent)
         child._restored = _report_of(reply)
         return child

@@ -8,21 +8,24 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
-from typing import Final, Self, Unpack
+from typing import TYPE_CHECKING, Final, Self, Unpack
 
-from ...branch.checkpoint import Checkpoint
+from ...branch.checkpoint import FORKED, Checkpoint
 from ...branch.files import BranchFiles
 from ...engine.io.jobs import Job
 from ...engine.kernel import signals
 from ...keys import check_keys
 from ...models import OnOutput, Result, to_bytes
 from ...options import SessionOptions
-from ...signatures import Seconds, Text, ThreadSession, pattern_of, refuse_unknown
+from ...signatures import Command, RunOptions, Seconds, Text, ThreadSession, pattern_of, refuse_unknown
 from ...state.snapshot import Snapshot
 from ...state.values import Restored
 from ..protocol import directory_lock
 from ..protocol.wire import Message
 from .remote import CONNECT_OPTIONS, PreparedRun, Remote, RemoteJob
+
+if TYPE_CHECKING:
+    from ...branch.attempt import Attempt
 
 # ``exchange`` and ``transport`` import these late. They are imported here, as a host may have no free descriptor then.
 _LOADED: Final = (threading, signals, directory_lock)
@@ -175,6 +178,19 @@ class RemoteSession(Remote, ThreadSession[PreparedRun]):
         Raises AlreadyOpen if that agent is known already; else see ``Session.fork``.
         """
         return self._backend.give(self._fork(agent))
+
+    def attempt(self, command: Command, **options: Unpack[RunOptions]) -> Attempt:
+        """As ``Session.attempt``. If this client dies, the fork is closed as any idle session is."""
+        from ...branch.attempt import Attempt  # rarely needed
+
+        child = self._backend.give(self._fork(self._of_attempt(options), attempt=True))
+        try:
+            result = child.run(command, **options)
+            changes = child.branch.diff(FORKED)
+        except BaseException:
+            child.close()
+            raise
+        return Attempt(result, changes, lambda: self._backend.give(self._take_over(child)), child.close)
 
     def close(self) -> None:
         """End the agent's session, and everything it started, for every client. A second call does nothing."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 # The version of the protocol; raised with every incompatible change.
-PROTOCOL: Final = 17
+PROTOCOL: Final = 18
 
 # A header holds the client's environment. Linux allows a program 2 MiB of arguments and environment (with the usual
 # stack of 8 MiB); half of that is still far more than anybody has.

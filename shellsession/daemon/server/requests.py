@@ -302,10 +302,24 @@ class TakeSnapshot(OfAgent):
 
 
 class Fork(OfAgent):
-    """Open a session for the agent ``to``, with the state and the options of this one."""
+    """Open a session for the agent ``to``, with the state and the options of this one.
+
+    ``attempt``: for a command that is tried on a branch. What it writes is gone when the session is closed.
+    """
 
     verb: Literal["fork"]
     to: Agent
+    attempt: bool = False
+
+
+class TakeOver(OfAgent):
+    """Go on with the files and the shell of a fork, that of the agent ``fork``, and close that.
+
+    The reply is as of a restore.
+    """
+
+    verb: Literal["take_over"]
+    fork: Agent
 
 
 class Restore(OfAgent):

@@ -100,6 +100,8 @@ async def serve(sessions: Sessions, incoming: Incoming) -> Answer:
                 await shared.hold.enter(request, incoming.listener)
             if isinstance(request, requests.Fork):
                 answer = await _fork(sessions, shared, request)
+            elif isinstance(request, requests.TakeOver):
+                answer = await _take_over(sessions, shared, sessions.of(request.fork))
             else:
                 answer = await _OF_AGENT[type(request)](shared, incoming) or Answer({"value": None})
         finally:
@@ -557,19 +559,35 @@ async def _on_branch(shared: SharedSession, incoming: Incoming) -> Answer:
 
 
 async def _fork(sessions: Sessions, shared: SharedSession, request: requests.Fork) -> Answer:
+    if request.attempt:
+        shared.engine.refuse_without_branch()
     with shared.attending():
         (child,) = await shared.session._fork_with(partial(sessions.fork, shared, request.to))
     try:
         await child.session.open()
-        sessions.keep_branch(child)
+        if not request.attempt:
+            sessions.keep_branch(child)
     except BaseException:
-        sessions.begin_to_close(child)
-        await child.session.close()
-        sessions.dismiss(child)
+        await _forget(sessions, child)
         raise
     child.opened = True
     child.note_restored()
     return _reported(child.session.restored)
+
+
+async def _forget(sessions: Sessions, shared: SharedSession) -> None:
+    sessions.begin_to_close(shared)
+    await shared.session.close()
+    sessions.dismiss(shared)
+
+
+async def _take_over(sessions: Sessions, shared: SharedSession, fork: SharedSession) -> Answer:
+    with fork.attending():
+        frozen = await fork.session.do(fork.engine.frozen())
+    report = await _restart_with(shared, lambda: shared.session._go_on(frozen))
+    shared.note_restored()
+    await _forget(sessions, fork)
+    return _reported(report)
 
 
 def _reported(report: Restored) -> Answer:
@@ -740,7 +758,14 @@ _OF_AGENT: dict[type, Callable[[SharedSession, Incoming], Awaitable[Answer | Non
 }
 _NOT_FROM_INSIDE = {requests.Run, requests.Wait, requests.Send, requests.Glimpse, requests.Watch, requests.Hold}
 # An agent must not read the state of another one, or replace it.
-_NOT_FROM_ANY_SESSION = {requests.TakeSnapshot, requests.Restore, requests.Fork, requests.Checkpoint, requests.OnBranch}
+_NOT_FROM_ANY_SESSION = {
+    requests.TakeSnapshot,
+    requests.Restore,
+    requests.Fork,
+    requests.Checkpoint,
+    requests.OnBranch,
+    requests.TakeOver,
+}
 # ... or change what another one runs. It may run commands in the session of another agent, which judges them itself.
 _NOT_FROM_ANOTHER_SESSION = {
     *(requests.Close, requests.Restart, requests.Interrupt, requests.Send, requests.Type, requests.Hold),

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from re import Pattern as AnyPattern
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...branch.checkpoint import FORKED
 from ...errors import (
@@ -24,6 +24,7 @@ from ...errors import (
     RESTARTED,
     STILL_RUNS,
     BranchUnavailable,
+    Conflict,
     InvalidRequest,
     JobsRunning,
     SessionBusy,
@@ -41,10 +42,10 @@ from ...options import Options
 from ...paging import Piece
 from ...search import TOO_SLOW, SearchTooSlow
 from ...signatures import Seconds
-from ...state.comparison import Listing, changes
+from ...state.comparison import Listing, changes, changes_of_state
 from ...state.snapshot import Snapshot
 from ...state.values import Difference, Restored
-from ...text import INTERRUPTED, REASONS
+from ...text import INTERRUPTED, REASONS, some
 from ..bash.shell import READY, Shell
 from ..bash.spawn import first_directory, handshake, spawn
 from ..io.file_access import access
@@ -181,6 +182,17 @@ class Moved(Exception):
     """Bash is in another directory than a policy has judged, and nothing has begun. The caller judges again."""
 
 
+class Frozen(NamedTuple):
+    """A session at one moment: its branch, whose last layers are frozen, and its state.
+
+    ``before``: its state when it was forked off; None if it was not, or by an earlier process.
+    """
+
+    branch: Branch
+    snapshot: Snapshot
+    before: Snapshot | None
+
+
 class Engine(Core):
     """The operations of one session, as generators. They say what they wait for; the caller waits."""
 
@@ -192,6 +204,7 @@ class Engine(Core):
         super().__init__(options)
         # Of bash at the checkpoints of this session, with what is not written to disk.
         self._states: dict[str, Snapshot] = {}
+        self._forked_from: Snapshot | None = None  # the state of the session of which this one is a fork
 
     # -- open
 
@@ -643,17 +656,23 @@ class Engine(Core):
         snapshot = yield from self.snapshot((), None)
         return (yield from self._enter_layer(branch, snapshot)) if branch.roll_back(name) else Restored()
 
+    def frozen(self) -> Steps[Frozen]:
+        """Freeze the files and take a snapshot of bash. Raises JobsRunning."""
+        branch = yield from self._on_branch()
+        snapshot = yield from self.snapshot((), None)
+        if branch.freeze_last():
+            yield from self._enter_layer(branch, snapshot)
+        return Frozen(branch, snapshot, self._forked_from)
+
     def fork(self, begin: Callable[[Snapshot, Branch | None], T], count: int = 1) -> Steps[list[T]]:
         """Return what ``begin`` makes of the state and of a fork of the branch, this many times.
 
         The forks have the files as they are now. Raises JobsRunning.
         """
-        branch = None if self.branch is None else (yield from self._on_branch())
-        snapshot = yield from self.snapshot((), None)
-        if branch is None:
+        if self.branch is None:
+            snapshot = yield from self.snapshot((), None)
             return [begin(snapshot, None) for _ in range(count)]
-        if branch.freeze_for_forks():
-            yield from self._enter_layer(branch, snapshot)
+        branch, snapshot, _ = yield from self.frozen()
         state, made = snapshot.for_file().to_bytes(), list[T]()
         for _ in range(count):
             fork = branch.fork(state)
@@ -664,10 +683,24 @@ class Engine(Core):
                 raise
         return made
 
+    def take_over(self, fork: Frozen) -> Steps[Restored]:
+        """Go on with the files and the state of a fork of this session. Raises Conflict if these here have changed."""
+        branch = yield from self._on_branch()
+        branch.refuse_changed(fork.branch)
+        now = yield from self.snapshot((), None)
+        found = changes_of_state(fork.before or Snapshot(), now)
+        if names := [" ".join(pair) for pair in (*found.added, *found.changed, *found.removed)]:
+            raise Conflict(
+                f"the shell of the session has changed since this fork of it was made ({some(names)}): nothing was"
+                " changed; do it again in the session itself",
+                (),
+            )
+        return (yield from self.restart(fork.snapshot, partial(branch.take_over, fork.branch)))
+
     def start_with(self, environment: Mapping[str, str], branch: Branch | None) -> None:
         super().start_with(environment, branch)
-        if branch is not None and self.options.snapshot is not None:
-            self._states[FORKED] = self.options.snapshot
+        if branch is not None and (snapshot := self.options.snapshot) is not None:
+            self._forked_from = self._states[FORKED] = snapshot
 
     def act_on_branch(self, action: str, given: dict[str, Any]) -> Steps[Any]:
         """Do what a method of ``BranchFiles`` does."""
@@ -693,10 +726,15 @@ class Engine(Core):
 
     def the_branch(self) -> Branch:
         """Return the branch, open. Raises BranchUnavailable."""
+        branch = self.refuse_without_branch()
+        branch.open()
+        return branch
+
+    def refuse_without_branch(self) -> Branch:
+        """Return the branch, which need not be open yet. Raises BranchUnavailable. From any thread."""
         self.refuse_closed()
         if self.branch is None:
             raise BranchUnavailable("this session writes to the files themselves: open it with branch= (--branch)")
-        self.branch.open()
         return self.branch
 
     def _on_branch(self, end_jobs: bool | None = None) -> Steps[Branch]:
