@@ -17,8 +17,8 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from itertools import count, pairwise
 from typing import Final, NamedTuple, Self
@@ -32,7 +32,7 @@ from . import mounts
 from .apply import APPLIED, JOURNAL, apply, moment
 from .changes import Change, changes
 from .checkpoint import FORKED, Checkpoint
-from .layers import FORKS, LAYERS, Layers, lock_of, names_in, record_of, remove, write_record
+from .layers import FORKS, LAYERS, Layers, is_file, lock_of, names_in, record_of, remove, write_record
 from .merge import merge
 from .patch import patch
 
@@ -148,7 +148,7 @@ class Branch:
             else:
                 remove(self._path(_STATES))
                 for name in os.listdir(top):
-                    if name.endswith(".json"):
+                    if is_file(name):
                         os.unlink(self._path(name))
             if self._disk.others(self.directory):
                 self._disk.sweep(self.directory, ())
@@ -225,7 +225,7 @@ class Branch:
         """Read what was written last. Raises BranchUnavailable if this is the directory of something else."""
         self.layers, self._checkpoints, self._parent, self._opened = [], {}, "", 0
         if (record := record_of(self.directory)) is None:
-            if set(os.listdir(self.directory)) - {LAYERS, FORKS, _STATES}:
+            if not all(name in (LAYERS, FORKS, _STATES) or is_file(name) for name in os.listdir(self.directory)):
                 raise BranchUnavailable(
                     f"branch_dir: {self.directory} is not empty, and no directory of a branch: name another"
                 )
@@ -244,7 +244,38 @@ class Branch:
             self.layers.pop()
         self._sweep()
 
-    def _write(self) -> None:
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Let the block change which layers and checkpoints there are: as a whole, or not at all if anything fails.
+
+        A new last layer is mounted once the record that names it is written, and before the record gets its name. Until
+        then a kill leaves what was before. Nothing has been written to the layer by then. Raises BranchUnavailable.
+        """
+        before = self.layers, self._checkpoints, self._parent, self._opened
+        self.layers = [*self.layers]  # and what the block changes of a checkpoint are these copies
+        self._checkpoints = {name: one._replace(layers=[*one.layers]) for name, one in self._checkpoints.items()}
+        with self._disk.alone():
+            try:
+                self._refuse_applying()
+                yield
+                self._write(lambda: self._mount(before[0]))
+            except BaseException as error:
+                self.layers, self._checkpoints, self._parent, self._opened = before
+                if isinstance(error, OSError):
+                    raise BranchUnavailable(
+                        f"the branch in {self.directory} cannot be changed ({error}): it is as it was before"
+                    ) from error
+                raise
+            self._sweep()
+
+    def _mount(self, before: list[str]) -> None:
+        """Mount the layers if the last one is another than before."""
+        if self.layers[-1] != before[-1]:
+            assert self.spaces is not None
+            mounts.stack(self.spaces, self.base, self.layers)
+            self._version = object()
+
+    def _write(self, before: Callable[[], object] = lambda: None) -> None:
         record = {
             "format": _FORMAT,
             "base": self.base,
@@ -255,7 +286,7 @@ class Branch:
             "temporary": self._is_temporary,
             "link": self._link,
         }
-        write_record(self.directory, record)
+        write_record(self.directory, record, before)
 
     def _sweep(self) -> None:
         """Remove the layers and states that nothing names. An apply that was interrupted may need each of them."""
@@ -293,31 +324,24 @@ class Branch:
         Also returns whether there is a new layer, which the shell must enter. Nothing may write meanwhile.
         """
         last = self.layers[-1]
-        with self._disk.alone():
+        with self._changing():
             is_new = self._freeze()
             made = Checkpoint(name, time.time(), _size(self._disk.upper(last)) if is_new else 0, self._parent)
             self._checkpoints[name] = _Frozen(made, self.layers[:-1], _put(self._path(_STATES), state))
             self._parent = name
-            self._write()
-            if is_new:
-                self._sweep()
         return made, is_new
 
     def _freeze(self) -> bool:
         """Freeze the layer that is written to, if anything is in it. Returns whether there is a new one."""
-        self._refuse_applying()
         if is_new := self._disk.is_written(self.layers[-1]):
             self._merge()
-            self._stack(self.layers)
+            self._add_layer()
         return is_new
 
     def freeze_last(self) -> bool:
         """Freeze the files as they are, without a checkpoint. Returns as ``freeze`` does."""
-        with self._disk.alone():
-            if is_new := self._freeze():
-                self._write()
-                self._sweep()
-        return is_new
+        with self._changing():
+            return self._freeze()
 
     def fork(self, state: bytes) -> Self:
         """Make a branch with the files as they were frozen last, which is removed when it is closed.
@@ -359,12 +383,10 @@ class Branch:
 
     def take_over(self, fork: Branch) -> None:
         """Go on with the frozen files of a fork. Raises Conflict if these here have changed since it was made."""
-        with self._disk.alone():
-            self._refuse_applying()
+        with self._changing():
             self.refuse_changed(fork)
-            self._stack(fork.layers[:-1])
-            self._write()
-            self._sweep()
+            self.layers = fork.layers[:-1]
+            self._add_layer()
 
     def refuse_changed(self, fork: Branch) -> None:
         """Raise Conflict if the files have changed since the fork was made."""
@@ -376,7 +398,8 @@ class Branch:
             )
 
     def state(self, name: str) -> bytes:
-        """The state of the shell at a checkpoint. Raises InvalidRequest."""
+        """The state of the shell at a checkpoint, to which one can roll back. Raises InvalidRequest and ApplyFailed."""
+        self._refuse_applying()
         with open(self._path(_STATES, self._named(name).state), "rb") as file:
             return file.read()
 
@@ -385,28 +408,23 @@ class Branch:
 
         Returns whether there is a new layer, as ``freeze`` does.
         """
-        self._refuse_applying()
         layers = self._named(name).layers
-        with self._disk.alone():
+        with self._changing():
             if is_new := layers != self.layers[:-1] or self._disk.is_written(self.layers[-1]):
-                self._stack(layers)
+                self.layers = [*layers]
+                self._add_layer()
             self._parent = name
-            self._write()
-            self._sweep()
         return is_new
 
     def drop(self, name: str) -> None:
         """Forget a checkpoint. Raises InvalidRequest."""
-        self._refuse_applying()
         dropped = self._named(name).checkpoint
-        del self._checkpoints[name]
-        for other, one in self._checkpoints.items():
-            if one.checkpoint.parent == name:
-                self._checkpoints[other] = one._replace(checkpoint=one.checkpoint._replace(parent=dropped.parent))
-        self._parent = dropped.parent if self._parent == name else self._parent
-        with self._disk.alone():
-            self._write()
-            self._sweep()
+        with self._changing():
+            del self._checkpoints[name]
+            for other, one in self._checkpoints.items():
+                if one.checkpoint.parent == name:
+                    self._checkpoints[other] = one._replace(checkpoint=one.checkpoint._replace(parent=dropped.parent))
+            self._parent = dropped.parent if self._parent == name else self._parent
 
     # -- what it changes
 
@@ -427,18 +445,17 @@ class Branch:
         done = apply(self.base, uppers, self.directory, self._opened, paths=paths, overwrite=overwrite)
         whole = paths is None and not changes(self.base, uppers)
         if whole:
-            self._opened = moment(self.base)
-            self.discard()
+            self._begin_anew(moment(self.base))
         return done, whole
 
     def discard(self) -> None:
         """Give up what was written, and the checkpoints."""
-        self._refuse_applying()
-        with self._disk.alone():
-            self._stack([])
-            self._checkpoints, self._parent = {}, ""
-            self._write()
-            self._sweep()
+        self._begin_anew(self._opened)
+
+    def _begin_anew(self, opened: int) -> None:
+        with self._changing():
+            self.layers, self._checkpoints, self._parent, self._opened = [], {}, "", opened
+            self._add_layer()
 
     def _uppers(self) -> list[str]:
         return list(map(self._disk.upper, self.layers))
@@ -481,20 +498,6 @@ class Branch:
             for stack in stacks:
                 if upper in stack:
                     stack[stack.index(lower) : stack.index(upper) + 1] = [merged]
-
-    def _stack(self, layers: list[str]) -> None:
-        """Mount an overlay with a new layer on these ones."""
-        before, self.layers = self.layers, list(layers)
-        try:
-            self._add_layer()
-            assert self.spaces is not None
-            mounts.stack(self.spaces, self.base, self.layers)
-            self._version = object()
-        except BaseException as error:
-            self.layers = before
-            if isinstance(error, OSError):
-                raise BranchUnavailable(f"the kernel mounts no further layer of the branch: {error}") from error
-            raise
 
     def _add_layer(self) -> None:
         """Make an empty layer on top of the others."""

@@ -17,7 +17,7 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
@@ -105,6 +105,11 @@ class Layers:
                 remove(os.path.join(self.directory, name))
 
 
+def is_file(name: str) -> bool:
+    """Is it, in the directory of a branch, the name of a file of ours, or of one that a kill has cut off?"""
+    return name.lstrip(".").startswith(("branch.json", "apply.", "applied."))
+
+
 def record_of(directory: str) -> dict[str, Any] | None:
     """The record of the branch in this directory; None if there is none."""
     with suppress(FileNotFoundError), open(os.path.join(directory, RECORD), encoding="utf-8") as file:
@@ -113,10 +118,12 @@ def record_of(directory: str) -> dict[str, Any] | None:
     return None
 
 
-def write_record(directory: str, record: dict[str, Any]) -> None:
+def write_record(directory: str, record: dict[str, Any], before: Callable[[], object] = lambda: None) -> None:
+    """Write the record. ``before`` is called when this can hardly fail any more; if it raises, nothing is written."""
     fresh = os.path.join(directory, f"{RECORD}.new")
     with open(fresh, "w", encoding="utf-8") as file:
         json.dump(record, file)
+    before()
     os.replace(fresh, os.path.join(directory, RECORD))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -97,7 +98,7 @@ ATTACKS = {
     "the directories of other processes": (
         "for p in /proc/[0-9]*; do cd $p/cwd && [[ -e layers/base/file ]] && exit; done; false"
     ),
-    "its own descriptors": "ls -l /proc/self/fd | grep -e layers -e project",
+    "its own descriptors": "readlink /proc/self/fd/* | grep -e layers -e project",
     "the descriptors of other processes": (
         "find /proc/[0-9]*/fd -lname '*/layers*' -o -lname 'mnt:*' 2>/dev/null | grep -q ."
     ),
@@ -246,6 +247,15 @@ assert (_branch().state, "max_user_namespaces" in _branch().found) == ("limited"
     ours.check_untouched()
 
 
+def test_session_whose_layers_were_removed_is_closed_all_the_same(ours: Place) -> None:
+    before = sorted(os.listdir("/proc/self/fd"))
+    with ours.session() as sh:
+        sh.run("cat file", check=True)
+        shutil.rmtree(ours.layers)
+    assert sorted(os.listdir("/proc/self/fd")) == before
+    ours.check_untouched()
+
+
 def test_layers_of_an_open_branch_and_of_another_directory_are_refused(ours: Place) -> None:
     with ours.session() as sh:
         sh.run("echo x >new")
@@ -332,13 +342,16 @@ def mounted(base: Path) -> bool:
 
 def test_branch_whose_apply_was_interrupted_keeps_its_layers_until_that_is_finished(ours: Place) -> None:
     with ours.session() as sh:
-        sh.run("echo branch >file")
+        sh.run("X=kept; echo branch >file")
+        sh.checkpoint("one")
+        sh.run("echo more >>file")
         layers = sorted(os.listdir(ours.layers / "layers"))
         (ours.layers / "apply.json").write_text("{}")
-        for verb in (sh.branch.discard, sh.checkpoint):
+        for verb in (sh.branch.discard, sh.checkpoint, lambda: sh.rollback("one")):
             with pytest.raises(ApplyFailed, match="apply again first"):
                 verb()
         assert sorted(os.listdir(ours.layers / "layers")) == layers
+        assert sh.run("cat file; echo $X").stdout == "branch\nmore\nkept\n"
         (ours.layers / "apply.json").unlink()
         sh.branch.discard()
         assert sh.run("cat file").stdout == "base\n"
