@@ -21,6 +21,7 @@ EXAMPLES: Final = (
     ("shellsession approvals --follow", "the same, and each new one and each answer as it comes"),
     ("shellsession approvals accept 3f9a0c", "let it run, once"),
     ("shellsession approvals accept 3f9a0c --rule", "and ask no more about the rule that was shown"),
+    ("shellsession approvals accept 3f9a0c --prefix 'git push'", "nor about any command that begins so"),
     ("shellsession approvals decline 3f9a0c --reason 'use the mirror'", "the agent gets the reason, and goes on"),
     ("shellsession approvals rules --remove 51be77", "ask again about that command"),
 )
@@ -33,7 +34,8 @@ _STATES: Final = {"expired": "nobody has answered in time"}
 
 
 def own_parser() -> argparse.ArgumentParser:
-    usage = "[OPTIONS] [accept ID [--session | --rule] | decline ID [--reason TEXT] | cancel ID | rules [--remove ID]]"
+    usage = "[OPTIONS] [accept ID [--session | --rule | --prefix WORDS] | decline ID [--reason TEXT] | cancel ID"
+    usage += " | rules [--remove ID]]"
     parser = arguments.parser("approvals", usage, _DESCRIPTION, EXAMPLES)
     parser.add_argument("-s", "--agent", metavar="AGENT", type=name, help="only the questions of this agent")
     parser.add_argument("--follow", action="store_true", help="go on, and show each new question and each answer")
@@ -48,6 +50,11 @@ def own_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="with accept: ask no more about the commands of the rule that is shown, in any session of the agent",
     )
+    how.add_argument(
+        "--prefix",
+        metavar="WORDS",
+        help="with accept: the same for all commands that begin with these first words of the rule",
+    )
     parser.add_argument("--reason", metavar="TEXT", default="", help="with decline: what the agent is told")
     parser.add_argument("--remove", metavar="ID", help="with rules: forget this one")
     arguments.add_json(parser, "print JSON: a list, or with --follow an object per line")
@@ -60,7 +67,13 @@ def own_parser() -> argparse.ArgumentParser:
 def main(words: Sequence[str]) -> int:
     parser = own_parser()
     args = parser.parse_args(words)
-    for option, action in (("session", "accept"), ("rule", "accept"), ("reason", "decline"), ("remove", "rules")):
+    for option, action in (
+        ("session", "accept"),
+        ("rule", "accept"),
+        ("prefix", "accept"),
+        ("reason", "decline"),
+        ("remove", "rules"),
+    ):
         if getattr(args, option) and args.action != action:
             parser.error(f"--{option} belongs to `approvals {action}`")
     answers = args.action in ("accept", "decline", "cancel")
@@ -76,8 +89,8 @@ def main(words: Sequence[str]) -> int:
 def _answer(args: argparse.Namespace) -> int:
     from ..daemon.client import admin
 
-    lasts = "_session" if args.session else "_rule" if args.rule else ""
-    question = admin.answer(args.id, args.action + lasts, args.reason, args.socket)
+    lasts = "_session" if args.session else "_rule" if args.rule or args.prefix else ""
+    question = admin.answer(args.id, args.action + lasts, args.reason, args.socket, args.prefix or "")
     if args.json:
         show_json(question)
     else:
@@ -143,8 +156,13 @@ def lines_of(question: Mapping[str, Any]) -> list[str]:
     left = "" if question["until"] is None else f", for {span(max(0.0, question['until'] - time.time()))} more"
     lines = [f"{question['id']}  agent {escaped(question['agent'])!r} is to run in {escaped(question['cwd'])}{left}:"]
     lines += [f"  | {escaped(line)}" for line in question["command"].split("\n")]
+    lines += [f"  with {escaped(line)}" for line in question["given"]]
     rule = escaped(question["proposal"])
-    lines.append(f"  rule: {rule}" if rule else "  no rule: it starts other programs, or is not plain words")
+    lines.append(
+        f"  rule: {rule}"
+        if rule
+        else "  no rule: it starts other programs, gets variables or input, or is not plain words"
+    )
     return lines
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
 from shlex import join
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from ..errors import InvalidRequest
 
@@ -28,6 +28,19 @@ DECISIONS: Final[dict[str, State]] = {
 _UNUSED: Final = 600.0
 
 
+class Rule(NamedTuple):
+    """What a person has accepted for good: a command by all its words, or by its first ones."""
+
+    words: Words
+    is_prefix: bool = False
+
+    def covers(self, words: Words) -> bool:
+        return words[: len(self.words)] == self.words if self.is_prefix else words == self.words
+
+    def __str__(self) -> str:
+        return join(self.words) + " ..." * self.is_prefix
+
+
 @dataclass(frozen=True, slots=True)
 class Answerer:
     """The process that has answered, as the kernel names it."""
@@ -41,9 +54,11 @@ class Answerer:
 class Question:
     """May ``agent`` run ``command`` in ``cwd``?
 
-    ``command``: the whole text, with ``***`` for secrets. ``digest``: of all that was asked, secrets included.
-    ``request``: the id of the request that asks. ``rules``: what ``accept_rule`` remembers; none: it cannot.
-    ``asked``, ``until``: seconds since the epoch; None: no limit.
+    ``command``: the whole text, with ``***`` for secrets. ``given``: in a line each, what else the command gets:
+    variables, and the beginning of its input. ``digest``: of all that was asked, secrets included. ``request``: the id
+    of the request that asks. ``rules``: the words that ``accept_rule`` remembers; none: it cannot. ``prefix``: of some
+    of them, the words that it remembers in place of these. ``asked``, ``until``: seconds since the epoch; None: no
+    limit.
     """
 
     id: str
@@ -54,7 +69,9 @@ class Question:
     request: str
     asked: float
     until: float | None = None
+    given: tuple[str, ...] = ()
     rules: tuple[Words, ...] = ()
+    prefix: Words = ()
     state: State = "open"
     decision: str = ""
     reason: str = ""
@@ -73,7 +90,7 @@ class Question:
         """Is its time up, or that of an answer that nobody has used?"""
         return self.until is not None and now >= self.until
 
-    def answered(self, decision: str, by: Answerer, now: float, reason: str = "") -> Question:
+    def answered(self, decision: str, by: Answerer, now: float, reason: str = "", prefix: Words = ()) -> Question:
         """The question with its answer. Raises InvalidRequest if it has one, or for a rule that was not shown."""
         current = self.at(now)
         if current.state != "open":
@@ -84,8 +101,15 @@ class Question:
                 f"no rule is proposed for question {self.id}, as its command starts others, or is not plain words:"
                 " accept it alone, or for the session"
             )
+        if prefix and not (decision == "accept_rule" and any(Rule(prefix, True).covers(rule) for rule in self.rules)):
+            raise InvalidRequest(
+                f"{join(prefix)!r:.200} is not the beginning of a rule that question {self.id} proposes:"
+                f" {self.proposal or 'none'}"
+            )
         used_by = now + _UNUSED if self.until is None else min(self.until, now + _UNUSED)
-        return replace(self, state=DECISIONS[decision], decision=decision, reason=reason, by=by, until=used_by)
+        return replace(
+            self, state=DECISIONS[decision], decision=decision, reason=reason, by=by, prefix=prefix, until=used_by
+        )
 
     @property
     def refusal(self) -> str:
@@ -102,13 +126,24 @@ class Question:
     @classmethod
     def from_dict(cls, given: dict[str, Any]) -> Question:
         """The question that ``to_dict`` has written. Raises TypeError, KeyError and ValueError."""
-        by, rules = given["by"], tuple(tuple(map(str, words)) for words in given["rules"])
-        return cls(**{**given, "rules": rules, "by": None if by is None else Answerer(**by)})
+        by = None if given["by"] is None else Answerer(**given["by"])
+        rules = tuple(tuple(map(str, words)) for words in given["rules"])
+        lists = {name: tuple(map(str, given[name])) for name in ("given", "prefix")}
+        return cls(**{**given, **lists, "rules": rules, "by": by})
+
+    @property
+    def accepts(self) -> tuple[Rule, ...]:
+        """The rules that ``accept_rule`` remembers."""
+        prefix = Rule(self.prefix, True)
+        is_short = [bool(self.prefix) and prefix.covers(words) for words in self.rules]
+        return tuple(
+            dict.fromkeys(prefix if short else Rule(words) for words, short in zip(self.rules, is_short, strict=True))
+        )
 
     @property
     def proposal(self) -> str:
         """What ``accept_rule`` remembers, in one line; "" if it cannot."""
-        return "; ".join(map(join, self.rules))
+        return "; ".join(map(str, self.accepts))
 
     @property
     def record(self) -> dict[str, Any]:
@@ -123,13 +158,13 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """An answer that lasts: one command by its words (``rule``), or for a session one text (``digest``)."""
+    """An answer that lasts: commands by their words (``rule``), or for a session one text (``digest``)."""
 
     id: str
     agent: str
     text: str
     at: float
-    rule: Words = ()
+    rule: Rule | None = None
     digest: str = field(default="", repr=False)
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """The rules that a person may remember for a command, and what they cover.
 
-A rule is the exact words of one command. It covers that command again, in any directory, and nothing else. Only plain
-text has rules: words and quotes that bash takes as they are written, and nothing that expands, redirects or assigns.
-So two texts with the same words mean the same to bash.
+A rule is the exact words of one command, or the first of them. It covers such commands again, in any directory, and
+nothing else. Only plain text has rules: words and quotes that bash takes as they are written, and nothing that expands,
+redirects or assigns. So two texts with the same words mean the same to bash. What a prefix covers must itself be a
+command that could have a rule.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from collections.abc import Collection
 from typing import Final
 
-from .approval import Words
+from .approval import Rule, Words
 from .programs import ASSIGNMENT, SHELLS, base_name, starter_of
 
 # Bash takes each of these as it is written. Redirections to /dev/null neither read nor write a file.
@@ -85,10 +86,10 @@ def proposed(text: str) -> tuple[Words, ...]:
     return tuple(dict.fromkeys(commands))
 
 
-def covered(text: str, rules: Collection[Words]) -> tuple[Words, ...]:
+def covered(text: str, rules: Collection[Rule]) -> tuple[Rule, ...]:
     """The rules that cover the whole text; () if they do not."""
-    found = proposed(text)
-    return found if all(words in rules for words in found) else ()
+    found = [next((rule for rule in rules if rule.covers(words)), None) for words in proposed(text)]
+    return () if None in found else tuple(dict.fromkeys(rule for rule in found if rule is not None))
 
 
 def _may_have_rule(words: Words) -> bool:

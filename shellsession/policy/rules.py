@@ -19,7 +19,7 @@ from ..models import Request, check_flag, check_seconds, command_bytes, to_bytes
 from ..patterns import Pattern, as_data, compiled, from_data
 from ..redact import Redact
 from ..search import TOO_SLOW, SearchTooSlow, limited, search
-from .approval import Words
+from .approval import Rule
 from .commands import Analysis, analyze, lookup_variable, one_line
 from .grammar import UNKNOWN
 from .programs import base_name, subcommands
@@ -61,7 +61,7 @@ class Verdict:
 
     request: Request
     question: str = ""
-    remembered: Sequence[Words] = ()
+    remembered: Sequence[Rule] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,13 +243,13 @@ class Policy:
         request: Request,
         cwd: Callable[[], str] = str,
         clock: Callable[[], float] = float,
-        remembered: Collection[Words] = (),
+        remembered: Collection[Rule] = (),
     ) -> Verdict:
         """Apply the rules, without calling ``confirm``. Raises PolicyRefused.
 
         ``cwd`` returns the working directory, or "" if it is not known. It is called for relative targets alone.
-        ``clock`` returns seconds and bounds the parsing; by default it is not bounded. ``remembered``: the words of
-        commands that a person has accepted for good.
+        ``clock`` returns seconds and bounds the parsing; by default it is not bounded. ``remembered``: what a
+        person has accepted for good.
         """
         if self.max_command is not None and len(request.command) > self.max_command:
             raise refused(f"it is {len(request.command)} bytes long, over {self.max_command}: put it into a file")
@@ -273,14 +273,14 @@ class Policy:
             return Verdict(request, "", found)
         return Verdict(request, text if asks else "")
 
-    def _covered(self, text: str, request: Request, remembered: Collection[Words]) -> tuple[Words, ...]:
+    def _covered(self, text: str, request: Request, remembered: Collection[Rule]) -> tuple[Rule, ...]:
         """The remembered rules that cover the request, where ``allow`` does not; () if they do not."""
         if not remembered or request.env or isinstance(request.stdin, bytes):
             return ()
         allowed = [
-            words for words in plain(text) or () if any(_allows(rule.split(), words) for rule in self.allow or ())
+            Rule(words) for words in plain(text) or () if any(_allows(rule.split(), words) for rule in self.allow or ())
         ]
-        return tuple(words for words in covered(text, {*remembered, *allowed}) if words in remembered)
+        return tuple(rule for rule in covered(text, [*remembered, *allowed]) if rule in remembered)
 
     def _deny(self, text: str, analysis: Analysis) -> None:
         lines = [text, *map(one_line, analysis.commands)]

@@ -316,6 +316,46 @@ def test_question_outlives_the_daemon_and_nothing_runs_without_a_yes(number: int
             sh.run("echo x >> ran", patience=0.01)
 
 
+def test_prefix_holds_for_what_begins_with_it_also_in_the_next_daemon(tmp_path: Path) -> None:
+    with running(tmp_path / "d") as daemon, connect("a", daemon.socket, False, policy=_POLICY) as sh:
+        with in_thread(lambda: sh.run("echo one two")) as result:
+            id = asked(daemon, "a")["id"]
+            for wrong in ("echo two", "echo; ls", "'"):
+                done = cli(daemon.socket, "approvals", "accept", id, "--prefix", wrong)
+                assert (done.returncode, b"is not the beginning of" in done.stderr) == (125, True)
+            done = cli(daemon.socket, "approvals", "accept", id, "--prefix", "echo one")
+            assert done.stderr.decode().endswith(", with the rule echo one ...\n")
+            assert result.result().stdout == "one two\n"
+        assert sh.run("echo one three").stdout == "one three\n"
+    with running(tmp_path / "d") as daemon, connect("a", daemon.socket, False, policy=_POLICY) as sh:
+        assert sh.run("echo one four").stdout == "one four\n"
+        for other in ("echo two", "echo one >f", "echo one; ls"):
+            with pytest.raises(PolicyRefused):
+                sh.run(other, patience=0.01)
+        (rule,) = admin.remembered(daemon.socket)
+        assert rule["text"] == "echo one ..."
+
+
+def test_question_shows_what_else_the_command_gets_and_has_no_rule_then(sh: RemoteSession, daemon: Daemon) -> None:
+    """A rule is about words: with other variables or input the same words do something else."""
+    answered(sh, daemon, "accept_rule", "sort")
+    env, stdin = {"LC_ALL": "C", "DB_PASSWORD": "letmein1", "LD_PRELOAD": "x" * 999}, "b\nopensesame" + "y" * 999
+    with in_thread(lambda: sh.run("sort", env=env, stdin=stdin)) as result:
+        question = asked(daemon, sh.agent)
+        assert question["given"] == [
+            "DB_PASSWORD=***",
+            "LC_ALL=C",
+            "LD_PRELOAD=" + "x" * 200 + "...",
+            "stdin, 1011 bytes: b\n***" + "y" * 195 + "...",
+        ]
+        shown = cli(daemon.socket, "approvals", "-s", sh.agent).stdout.decode()
+        assert "  | sort\n  with DB_PASSWORD=***\n  with LC_ALL=C\n" in shown
+        assert "  with stdin, 1011 bytes: b\\n***yyy" in shown
+        assert "  no rule: it starts other programs, gets variables or input, or is not plain words\n" in shown
+        admin.answer(question["id"], "accept", socket=daemon.socket)
+        assert result.result().exit_code == 0
+
+
 # -- an agent cannot approve itself
 
 
@@ -454,6 +494,27 @@ def test_flag_has_commands_wait_and_the_command_line_answers(daemon: Daemon, age
     assert b"echo hi" in cli(daemon.socket, "approvals", "rules").stdout
     assert cli(daemon.socket, "run", "-s", agent, "--", "echo hi").stdout == b"hi\n"
     assert cli(daemon.socket, "approvals", "-s", agent).stderr == b"shellsession: no command waits for an answer\n"
+
+
+def test_command_line_has_each_answer(daemon: Daemon, sh: RemoteSession) -> None:
+    def answer(command: str, *words: str) -> Future[Result]:
+        with in_thread(lambda: sh.run(command)) as result:
+            action, *more = words
+            assert cli(daemon.socket, "approvals", action, asked(daemon, sh.agent)["id"], *more).returncode == 0
+        return result
+
+    assert answer("echo $0", "accept", "--session").result().exit_code == sh.run("echo $0").exit_code == 0
+    with pytest.raises(PolicyRefused, match="a person declined it: use the mirror"):
+        answer("curl x", "decline", "--reason", "use the mirror").result()
+    with pytest.raises(PolicyRefused, match="a person cancelled it"):
+        answer("curl y", "cancel").result()
+    for wrong in (
+        ["cancel", "x", "--reason", "y"],
+        ["--prefix", "ls"],
+        ["accept"],
+        ["accept", "x", "--rule", "--session"],
+    ):
+        assert cli(daemon.socket, "approvals", *wrong).returncode == 125
 
 
 def test_ctrl_c_withdraws_the_question(sh: RemoteSession, daemon: Daemon) -> None:

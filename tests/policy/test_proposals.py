@@ -7,11 +7,12 @@ from hypothesis import given, strategies as st
 
 from shellsession import InvalidRequest, Policy, Session
 from shellsession.models import Request
-from shellsession.policy.approval import Answerer, Question
+from shellsession.policy.approval import Answerer, Question, Rule
 from shellsession.policy.commands import analyze
 from shellsession.policy.proposals import covered, plain, proposed
 
 _ME = Answerer(1, 0, "me")
+_COMMON = [Rule((name,), is_prefix) for name in ("ls", "git", "cat", "echo") for is_prefix in (False, True)]
 
 
 @pytest.mark.parametrize(
@@ -33,7 +34,7 @@ _ME = Answerer(1, 0, "me")
 )
 def test_proposal_for_plain_commands_is_their_words(command: str, rules: list[str]) -> None:
     assert [" ".join(words) for words in proposed(command)] == rules
-    assert covered(command, proposed(command)) == proposed(command)
+    assert covered(command, [*map(Rule, proposed(command))]) == tuple(map(Rule, proposed(command)))
 
 
 @pytest.mark.parametrize(
@@ -69,7 +70,7 @@ def test_proposal_for_plain_commands_is_their_words(command: str, rules: list[st
     ],
 )
 def test_proposal_for_what_is_not_plain_or_starts_others_is_none(command: str) -> None:
-    assert proposed(command) == () == covered(command, [("ls",), ("git", "log"), ("cat",), ("echo", "x")])
+    assert proposed(command) == () == covered(command, _COMMON)
 
 
 @pytest.mark.parametrize(
@@ -77,9 +78,36 @@ def test_proposal_for_what_is_not_plain_or_starts_others_is_none(command: str) -
     ["rm -rf build /etc", "rm -rf", "rm -fr build", "rm -rf build && ls", "rm -rf build > x", "X=1 rm -rf build"],
 )
 def test_rule_covers_its_exact_words_only(command: str) -> None:
-    rule = proposed("rm -rf build")
-    assert covered("rm  -rf 'build'", rule) == rule
-    assert covered(command, rule) == ()
+    rule = Rule(("rm", "-rf", "build"))
+    assert covered("rm  -rf 'build'", [rule]) == (rule,)
+    assert covered(command, [rule]) == ()
+
+
+@pytest.mark.parametrize(
+    ("command", "is_covered"),
+    [
+        *(
+            (command, True)
+            for command in ("git push", "git push origin", "git  'push' -f && git push", "git push; ls x")
+        ),
+        *((command, False) for command in ("git pull", "git pusher", "git -C x push", "git 'push x'", "sudo git push")),
+        *(
+            (f"git push {more}", False)
+            for more in ("; rm x", "$(rm x)", "> x", "< x", "| sh", "& rm x", "\nrm x", "`rm`")
+        ),
+        *(
+            (f"git push {more}", False)
+            for more in ("--receive-pack=x", "|& cat", "&& env rm x", "x && X=1 ls", "{a,b}")
+        ),
+        *(
+            (command, False)
+            for command in ("X=1 git push", "./git push", "f() { git push; }", "alias git=rm\ngit push")
+        ),
+    ],
+)
+def test_prefix_covers_plain_commands_that_begin_with_its_words(command: str, is_covered: bool) -> None:
+    rules = [Rule(("git", "push"), is_prefix=True), Rule(("ls", "x"))]
+    assert bool(covered(command, rules)) == is_covered
 
 
 @given(
@@ -98,7 +126,7 @@ def test_plain_text_has_the_words_that_the_grammar_finds(text: str) -> None:
 
 
 def test_rule_does_not_cover_variables_or_input_of_the_request() -> None:
-    policy, rules = Policy(confirm="queue"), proposed("sort")
+    policy, rules = Policy(confirm="queue"), (Rule(("sort",)),)
     assert policy.judge(Request(b"sort"), remembered=rules).remembered == rules
     for request in (Request(b"sort", env={"X": "1"}), Request(b"sort", stdin=b"x")):
         assert policy.judge(request, remembered=rules).question == "sort"
@@ -106,10 +134,10 @@ def test_rule_does_not_cover_variables_or_input_of_the_request() -> None:
 
 def test_rule_and_allow_cover_a_text_together_and_deny_comes_first() -> None:
     policy = Policy(allow=["echo"], deny_commands=["rm"], confirm="queue")
-    assert policy.judge(Request(b"echo x && ls"), remembered=[("ls",)]).question == ""
-    assert policy.judge(Request(b"echo x && ls -l"), remembered=[("ls",)]).question
+    assert policy.judge(Request(b"echo x && ls"), remembered=[Rule(("ls",))]).question == ""
+    assert policy.judge(Request(b"echo x && ls -l"), remembered=[Rule(("ls",))]).question
     with pytest.raises(Exception, match="'rm' is denied"):
-        policy.judge(Request(b"rm"), remembered=[("rm",)])
+        policy.judge(Request(b"rm"), remembered=[Rule(("rm",))])
 
 
 def test_queue_in_this_process_is_refused() -> None:
@@ -122,11 +150,32 @@ def test_queue_in_this_process_is_refused() -> None:
         Policy(confirm="other")  # type: ignore[arg-type]
 
 
+def _question(*rules: tuple[str, ...]) -> Question:
+    return Question(
+        id="q", agent="a", command="ls", cwd="/", digest="d", request="r", asked=0.0, until=10.0, rules=rules
+    )
+
+
+def test_prefix_takes_the_place_of_the_rules_that_begin_with_it() -> None:
+    asked = _question(("cd", "/srv"), ("git", "push", "-f"), ("git", "push"))
+    answered = asked.answered("accept_rule", _ME, 1.0, prefix=("git", "push"))
+    assert answered.accepts == (Rule(("cd", "/srv")), Rule(("git", "push"), is_prefix=True))
+    assert answered.proposal == answered.record["rule"] == "cd /srv; git push ..."
+    assert Question.from_dict(answered.to_dict()) == answered
+    assert asked.proposal == "cd /srv; git push -f; git push"
+
+
+@pytest.mark.parametrize("prefix", [("git", "pull"), ("git", "push", "-f", "x"), ("gi",), ("push",)])
+def test_prefix_of_no_rule_is_refused_and_the_question_stays_open(prefix: tuple[str, ...]) -> None:
+    with pytest.raises(InvalidRequest, match="is not the beginning of a rule that question q proposes: git push -f"):
+        _question(("git", "push", "-f")).answered("accept_rule", _ME, 1.0, prefix=prefix)
+    with pytest.raises(InvalidRequest, match="is not the beginning"):
+        _question(("ls",)).answered("accept", _ME, 1.0, prefix=("ls",))
+
+
 @given(st.lists(st.sampled_from(["accept", "accept_session", "accept_rule", "decline", "cancel", "late"]), max_size=5))
 def test_question_has_the_first_answer_for_good(answers: list[str]) -> None:
-    question = Question(
-        id="q", agent="a", command="ls", cwd="/", digest="d", request="r", asked=0.0, until=10.0, rules=(("ls",),)
-    )
+    question = _question(("ls",))
     now, first = 1.0, ""
     for answer in answers:
         if answer == "late":

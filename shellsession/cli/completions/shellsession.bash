@@ -57,8 +57,8 @@ _shellsession() {
     'attach --socket') choices='' ;;
     'attach '*) if [[ $word == -* ]]; then choices='-h --help --read-only --others --socket'; else choices='AGENTS'; fi ;;
     'approvals -s' | 'approvals --agent') choices='AGENTS' ;;
-    'approvals --reason' | 'approvals --remove' | 'approvals --socket' | 'approvals --via') choices='' ;;
-    'approvals '*) if [[ $word == -* ]]; then choices='-h --help -s --agent --follow --session --rule --reason --remove --json --socket --via'; else choices='accept decline cancel rules'; fi ;;
+    'approvals --prefix' | 'approvals --reason' | 'approvals --remove' | 'approvals --socket' | 'approvals --via') choices='' ;;
+    'approvals '*) if [[ $word == -* ]]; then choices='-h --help -s --agent --follow --session --rule --prefix --reason --remove --json --socket --via'; else choices='accept decline cancel rules'; fi ;;
     'forget --socket') choices='' ;;
     'forget '*) if [[ $word == -* ]]; then choices='-h --help --all --socket'; else choices='AGENTS'; fi ;;
     'workflow --agent') choices='AGENTS' ;;

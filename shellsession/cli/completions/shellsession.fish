@@ -46,7 +46,7 @@ function _shtab_shellsession_using
 end
 
 set -g _shtab_shellsession_commands run ls top send wait why interrupt jobs output restart snapshot restore fork branch checkpoint rollback kill attach approvals forget workflow log history status doctor serve bridge stop mcp agent completion
-set -g _shtab_shellsession_opts_with_value --agent --allow --audit --branch --bytes --cpu --cwd --deny --env --exclude --filter --from --grep --hide --idempotency-key --idle-timeout --idle-ttl --input --junit --keys --lease --lines --log-file --log-level --markdown --max-chars --max-sessions --memory --model --on-timeout --only --others --pass-env --patience --reason --redirect --remove --rerun --session --since --skip --socket --sort --startup --stream --tail --timeout --until --via --write -C -n -s
+set -g _shtab_shellsession_opts_with_value --agent --allow --audit --branch --bytes --cpu --cwd --deny --env --exclude --filter --from --grep --hide --idempotency-key --idle-timeout --idle-ttl --input --junit --keys --lease --lines --log-file --log-level --markdown --max-chars --max-sessions --memory --model --on-timeout --only --others --pass-env --patience --prefix --reason --redirect --remove --rerun --session --since --skip --socket --sort --startup --stream --tail --timeout --until --via --write -C -n -s
 
 complete -c shellsession -e
 complete -c shellsession -f
@@ -225,6 +225,7 @@ complete -c shellsession -n '_shtab_shellsession_using approvals' -s s -l agent 
 complete -c shellsession -n '_shtab_shellsession_using approvals' -l follow -d 'go on, and show each new question and each answer'
 complete -c shellsession -n '_shtab_shellsession_using approvals' -l session -d 'with accept'
 complete -c shellsession -n '_shtab_shellsession_using approvals' -l rule -d 'with accept'
+complete -c shellsession -n '_shtab_shellsession_using approvals' -l prefix -x -d 'with accept'
 complete -c shellsession -n '_shtab_shellsession_using approvals' -l reason -x -d 'with decline'
 complete -c shellsession -n '_shtab_shellsession_using approvals' -l remove -x -d 'with rules'
 complete -c shellsession -n '_shtab_shellsession_using approvals' -l json -d 'print JSON'

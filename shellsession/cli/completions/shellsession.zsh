@@ -63,6 +63,7 @@ _shtab_shellsession_approvals_options=(
   "--follow[go on, and show each new question and each answer]"
   "--session[with accept]"
   "--rule[with accept]"
+  "--prefix[with accept]:WORDS:"
   "--reason[with decline]:TEXT:"
   "--remove[with rules]:ID:"
   "--json[print JSON]"

@@ -120,14 +120,14 @@ def follow_approvals(socket: Place = None, agent: str | None = None) -> Iterator
             reply = visit.ask(Message({"verb": "approvals", "of": agent, "since": since}, ()))
 
 
-def answer(question: str, decision: str, reason: str = "", socket: Place = None) -> dict[str, Any]:
+def answer(question: str, decision: str, reason: str = "", socket: Place = None, prefix: str = "") -> dict[str, Any]:
     """Answer a question, and return it. Raises InvalidRequest if it has an answer already, and from inside a session.
 
     ``decision``: "accept", "accept_session" (also this text in this directory, until the session is closed),
     "accept_rule" (also the commands of its ``rules``, in any session of the agent), "decline" or "cancel". ``reason``:
-    what the agent is told.
+    what the agent is told. ``prefix``: with "accept_rule", the first words of a rule, to remember in its place.
     """
-    reply = _ask(socket, "answer", question=question, decision=decision, reason=reason)
+    reply = _ask(socket, "answer", question=question, decision=decision, reason=reason, prefix=prefix)
     answered: dict[str, Any] = from_part(reply.parts)[0]
     return answered
 

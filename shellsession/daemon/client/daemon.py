@@ -72,8 +72,8 @@ class AnyDaemon:
     async def _approvals(self, agent: str | None = None) -> builtins.list[dict[str, Any]]:
         return from_part((await self._read("approvals", of=agent)).parts)
 
-    async def _answer(self, question: str, decision: str, reason: str = "") -> None:
-        await self._ask("answer", question=question, decision=decision, reason=reason)
+    async def _answer(self, question: str, decision: str, reason: str = "", prefix: str = "") -> None:
+        await self._ask("answer", question=question, decision=decision, reason=reason, prefix=prefix)
 
     async def _events(self, agent: str | None) -> AsyncGenerator[Event]:
         known: tuple[int, int] | None = None
@@ -162,17 +162,19 @@ class Daemon(AnyDaemon):
         """The questions that wait for a person, the oldest first: of all agents, or of one.
 
         Each has ``id``, ``agent``, ``command`` (whole, with ``***`` for secrets), ``cwd``, ``asked`` and ``until``
-        (seconds since the epoch; None: no limit), and ``rules``: what "accept_rule" remembers, as lists of words.
+        (seconds since the epoch; None: no limit). ``given`` has the variables and the input of the command, in lines.
+        ``rules`` is what "accept_rule" remembers, as lists of words.
         """
         return self._backend.give(self._approvals(agent))
 
-    def answer(self, question: str, decision: str, reason: str = "") -> None:
+    def answer(self, question: str, decision: str, reason: str = "", prefix: str = "") -> None:
         """Answer a question, by its id. Raises InvalidRequest if it has an answer, and inside a session.
 
         ``decision``: "accept"; "accept_session", which holds for the same text in the same directory until the session
-        is closed; "accept_rule"; "decline" or "cancel". ``reason``: what the agent is told.
+        is closed; "accept_rule"; "decline" or "cancel". ``reason``: what the agent is told. ``prefix``: with
+        "accept_rule", the first words of a rule. All commands that begin so are covered then.
         """
-        return self._backend.give(self._answer(question, decision, reason))
+        return self._backend.give(self._answer(question, decision, reason, prefix))
 
     def list(self) -> builtins.list[AgentInfo]:
         """The state of every agent that has a session, as ``Agents.list``."""

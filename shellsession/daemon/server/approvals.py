@@ -14,12 +14,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, replace
-from shlex import join
 from typing import TYPE_CHECKING, Any, Final
 
 from ...errors import InvalidRequest
 from ...feed import Feed
-from ...policy.approval import Answerer, Question, Remembered, Words
+from ...policy.approval import Answerer, Question, Remembered, Rule, Words
 
 if TYPE_CHECKING:
     from ...store import Store
@@ -48,7 +47,8 @@ class Approvals:
         for text in store.approvals(is_rule=True):
             with suppress(ValueError, TypeError, KeyError):
                 given = json.loads(text)
-                rule = Remembered(**{**given, "rule": tuple(given["rule"])})
+                words, is_prefix = given["rule"]
+                rule = Remembered(**{**given, "rule": Rule(tuple(map(str, words)), bool(is_prefix))})
                 self._remembered[rule.id] = rule
 
     # -- asking
@@ -58,9 +58,9 @@ class Approvals:
         found = (one for one in self._remembered.values() if one.agent == agent and one.digest == digest != "")
         return next(found, None)
 
-    def rules_of(self, agent: str) -> dict[Words, Remembered]:
+    def rules_of(self, agent: str) -> list[Rule]:
         """The remembered rules of the agent."""
-        return {one.rule: one for one in self._remembered.values() if one.agent == agent and one.rule}
+        return [one.rule for one in self._remembered.values() if one.agent == agent and one.rule is not None]
 
     async def ask(self, new: Question, announce: Callable[[Question], object]) -> Question:
         """Wait for the answer to a question, and return the question with it. ``announce`` is called before.
@@ -121,20 +121,25 @@ class Approvals:
 
     # -- answering
 
-    def answer(self, id: str, decision: str, by: Answerer, reason: str, text: Callable[[str], str]) -> Question:
-        """Answer a question. Raises InvalidRequest if there is none that waits. ``text``: masks secrets."""
+    def answer(
+        self, id: str, decision: str, by: Answerer, reason: str, text: Callable[[str], str], prefix: str = ""
+    ) -> Question:
+        """Answer a question. Raises InvalidRequest if there is none that waits. ``text``: masks secrets.
+
+        ``prefix``: the first words of a rule, as bash reads them.
+        """
         self._drop_old()
         if (found := self._questions.get(id)) is None:
             before = next((one for one in reversed(self._changes.after(0)[1]) if one.id == id), None)
             found = before if before is not None and before.state != "open" else None
         if found is None:
             raise InvalidRequest(f"no question {id!r:.40} waits here: {_TO_ANSWER}")
-        question = found.answered(decision, by, time.time(), text(reason))
+        question = found.answered(decision, by, time.time(), text(reason), _words(prefix))
         if decision == "accept_session":
             self._remember(Remembered("", question.agent, question.command, time.time(), digest=question.digest))
-        for rule in question.rules if decision == "accept_rule" else ():
+        for rule in question.accepts if decision == "accept_rule" else ():
             if rule not in self.rules_of(question.agent):
-                self._remember(Remembered("", question.agent, join(rule), time.time(), rule))
+                self._remember(Remembered("", question.agent, str(rule), time.time(), rule))
         self._put(question)
         self._wake(question)
         return question
@@ -237,6 +242,17 @@ class Approvals:
         for follower in self._followers:
             if not follower.done():
                 follower.set_result(None)
+
+
+def _words(text: str) -> Words:
+    """The words of a command. Raises InvalidRequest if the text is not one plain command."""
+    from ...policy.proposals import plain  # see ``_judged``
+
+    if len(found := (plain(text) if text else None) or [()]) > 1 or (text and not found[0]):
+        raise InvalidRequest(
+            f"{text!r:.200} is not the beginning of one plain command: name the first words of the rule"
+        )
+    return found[0]
 
 
 def described(question: Question) -> dict[str, Any]:

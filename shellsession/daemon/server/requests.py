@@ -547,6 +547,7 @@ class Answer(Envelope):
     question: Annotated[str, Field(max_length=64)]
     decision: Decision
     reason: Annotated[str, Field(max_length=4096)] = ""
+    prefix: Annotated[str, Field(max_length=4096)] = ""
 
 
 class Remembered(Envelope):

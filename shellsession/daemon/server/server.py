@@ -494,7 +494,8 @@ async def _answer(server: Server, incoming: Incoming) -> Answer:
     shared = server.sessions.find(server.sessions.approvals.agent_of(request.question))
     by = Answerer(client, os.getuid(), proc.comm(client))
     mask = str if shared is None else shared.secrets.mask
-    question = server.sessions.approvals.answer(request.question, request.decision, by, request.reason, mask)
+    answer = server.sessions.approvals.answer
+    question = answer(request.question, request.decision, by, request.reason, mask, request.prefix)
     return Answer({"value": None}, (to_part([described(question)]),))
 
 

@@ -41,6 +41,7 @@ from ...redact import redact_data
 from ...signatures import deadline
 from ...state.snapshot import Snapshot
 from ...state.values import Restored
+from ...text import text_of
 from ..protocol.messages import closed_meanwhile, from_part, from_result, to_part, to_result
 from ..protocol.wire import PARTS_MAX, PROTOCOL, encode, to_json
 from . import requests
@@ -63,6 +64,9 @@ ASKED: Final = (
 )
 # A person cannot read more characters of a command.
 _ASKED_MAX: Final = 1 << 14
+# How many characters of each variable and of the input a person is shown. Secrets are searched for in more bytes.
+_GIVEN_MAX: Final = 200
+_SEARCHED: Final = 1 << 14
 # Seconds until a verb that has not returned is woken again.
 _WAKE_AGAIN: Final = 0.05
 # Seconds after which a request for notices is answered without one.
@@ -307,16 +311,15 @@ def _judged(shared: SharedSession, incoming: Incoming, place: str) -> Permit | Q
     request, approvals = incoming.request, shared.approvals
     options = request.given(incoming.second if request.stdin == "bytes" else None)
     options.pop("idempotency_key", None)
-    rules = approvals.rules_of(shared.agent)
     try:
         run = shared.session._request(OwnText(incoming.part), options)
         policy = shared.engine.options.policy
         assert policy is not None
-        verdict = policy.judge(run, lambda: shared.session.cwd, time.thread_time, rules)
+        verdict = policy.judge(run, lambda: shared.session.cwd, time.thread_time, approvals.rules_of(shared.agent))
     except ShellSessionError:
         return None
     if verdict.remembered:
-        return Permit(place, "", {"decision": "rule", "rule": "; ".join(rules[one].text for one in verdict.remembered)})
+        return Permit(place, "", {"decision": "rule", "rule": "; ".join(map(str, verdict.remembered))})
     if not verdict.question:
         return None
     fields = to_json([place, sorted((request.env or {}).items())]).encode()
@@ -340,8 +343,24 @@ def _judged(shared: SharedSession, incoming: Incoming, place: str) -> Permit | Q
         request=request.id,
         asked=now,
         until=None if patience is None else now + patience,
+        given=_given(request.env or {}, incoming.second if request.stdin == "bytes" else b"", mask),
         rules=proposed(command) if has_rules else (),
     )
+
+
+def _given(env: Mapping[str, str], stdin: bytes, mask: Callable[[str], str]) -> tuple[str, ...]:
+    """What a command gets beside its text, in lines for a person: each variable, and the beginning of the input."""
+    from ...policy.secrets import Secrets, secret_values
+
+    hide = Secrets({}, secret_values(env)).mask
+    lines = [f"{name}={_brief(mask(hide(value)))}" for name, value in sorted(env.items())]
+    if stdin:
+        lines.append(f"stdin, {len(stdin)} bytes: {_brief(mask(text_of(stdin[:_SEARCHED])))}")
+    return tuple(lines)
+
+
+def _brief(text: str) -> str:
+    return text if len(text) <= _GIVEN_MAX else f"{text[:_GIVEN_MAX]}..."
 
 
 async def _run_now(shared: SharedSession, incoming: Incoming, permit: Permit | None) -> Answer:
