@@ -78,7 +78,7 @@ def option(*names: str, **how: Any) -> Option:
 def ls(args: Namespace, _: ArgumentParser) -> int:
     """List the agents that have a session, by name, and its state: new (no bash yet), idle, or running a command, and
     for how long that has been running (RUNS). It is also attached if a person uses it (`shellsession attach`); the
-    agent's own calls wait then."""
+    agent's own calls wait then. It asks if a command waits for a yes (`shellsession approvals`)."""
     from ..daemon.client import admin
 
     found = sorted(admin.agents(args.socket), key=lambda one: str(one["agent"]))
@@ -93,7 +93,9 @@ def ls(args: Namespace, _: ArgumentParser) -> int:
             (
                 one["agent"],
                 one["pid"] or "-",
-                one["state"] + (", attached" if one["attached"] else ""),
+                one["state"]
+                + ", attached" * one["attached"]
+                + (f", asks {one['question']}" if one["question"] else ""),
                 span(one["age"]),
                 span(one["idle"]),
                 one["jobs"],

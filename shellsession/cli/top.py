@@ -157,6 +157,8 @@ class Top:
 
     def why(self, row: Row) -> str:
         """What the row's command waits for; "" if that is not known."""
+        if row["question"]:
+            return f"asks a person: question {row['question']}"
         asked, text = self._asked.get(row["agent"], (0.0, ""))
         return text if _runs_long(row) and time.monotonic() - asked < row["running_for"] else ""
 

@@ -487,6 +487,11 @@ def test_flag_has_commands_wait_and_the_command_line_answers(daemon: Daemon, age
         question = asked(daemon, agent)
         listed = json.loads(cli(daemon.socket, "approvals", "--json", "-s", agent).stdout)
         assert listed == [question]
+        (row,) = [
+            line for line in cli(daemon.socket, "ls").stdout.decode().splitlines() if line.startswith(agent + " ")
+        ]
+        assert f" new, asks {question['id']} " in row
+        assert f"asks a person: question {question['id']}" in cli(daemon.socket, "top", "--once").stdout.decode()
         assert cli(daemon.socket, "approvals", "accept", question["id"], "--rule").returncode == 0
         done = ran.result()
     assert (done.stdout, done.returncode) == (b"hi\n", 0)

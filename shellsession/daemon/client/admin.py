@@ -62,7 +62,8 @@ class Visit(RemoteSession):
 def agents(socket: Place = None) -> list[dict[str, Any]]:
     """The description of each session, as in ``Agents.list``. Raises DaemonUnavailable.
 
-    ``state_age``: for how many seconds the daemon has had the state of its shell; None if it has none.
+    ``state_age``: for how many seconds the daemon has had the state of its shell; None if it has none. ``question``:
+    the id of the oldest of its questions that wait for a person; "" if none does.
     """
     return from_part(_ask(socket, "list").parts)
 

@@ -433,10 +433,12 @@ async def _cancel(server: Server, incoming: Incoming) -> Answer:
 async def _list(server: Server, incoming: Incoming) -> Answer:
     sessions = {shared.agent: shared for shared in server.sessions}
     room, listed = room_for(len(sessions)), list[dict[str, Any]]()
+    asks = {one.agent: one.id for one in reversed(server.sessions.approvals.waiting())}
     for info in server.agents.registry.infos():
         shared = sessions.get(info.agent)
         one = {**asdict(info), "cwd": info.cwd[:room]}
         one["command"], one["state_age"] = ("", None) if shared is None else (shared.command[:room], shared.state_age)
+        one["question"] = asks.get(info.agent, "")
         if incoming.request.lines:
             one["line"] = "" if shared is None else shared.last_line[:_LINE]
         listed.append(one)
