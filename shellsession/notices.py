@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from typing import Final, Literal, NamedTuple
 
 from .feed import Feed
 from .models import Record, check_seconds
 from .patterns import Pattern, compiled
 from .search import TOO_SLOW, SearchTooSlow, limited
-from .text import clean
+from .text import clean, escaped, some_words
 
 Kind = Literal["ended", "printed", "input", "silent", "lost", "limit"]
 
@@ -44,7 +45,7 @@ class Notice(Record):
       "input", or was "silent". Or the shell is "lost", or a command was ended at a "limit".
     * ``time``: when, in seconds since the epoch.
     * ``id``: of the job ("j1") or of the command ("c17"); "" for a shell that ended while it was idle.
-    * ``text``: the line, the question, or how it ended.
+    * ``text``: the line, the question, or how it ended; without secrets, and of a long one only a part.
     * ``exit_code``: with "ended" and "limit", the exit status, if it is known.
     * ``watch``: with "printed" the pattern, with "silent" the seconds.
     * ``dropped``: how many notices before this one the reader does not get, as there were too many.
@@ -101,7 +102,7 @@ def _matching(pattern: re.Pattern[str], text: str) -> list[str]:
 
 def _searched(line: str) -> str:
     """What is searched of a line."""
-    return line[:_LINE].rstrip("\r")
+    return line[:_LINE]
 
 
 class _Gate:
@@ -145,10 +146,13 @@ class _Source:
 
 
 class Notices:
-    """The notices of one session. ``epoch``: the seconds since the epoch at the moment 0.0 of ``now``."""
+    """The notices of one session.
 
-    def __init__(self, epoch: float) -> None:
-        self._epoch = epoch
+    ``epoch``: the seconds since the epoch at the moment 0.0 of ``now``. ``mask``: takes secrets out of a text.
+    """
+
+    def __init__(self, epoch: float, mask: Callable[[str], str] = str) -> None:
+        self._epoch, self._mask = epoch, mask
         self.feed = Feed[Notice](_KEPT)
         self._sources = dict[str, _Source]()
         self._gates = dict[re.Pattern[str] | float, _Gate]()  # by what is watched for, the latest last
@@ -171,13 +175,15 @@ class Notices:
             before = source.begun.get(stream, _Begun())
             data = before.data + data
             noted = [one for one in patterns if self._search(id, one, data, one in before.noted, now)]
-            source.begun[stream] = _Begun(data[data.rfind(b"\n") + 1 :][-_LINE:], frozenset(noted))
+            begin = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+            # Its beginning stays: without that, half a secret would not be found. A character has up to 4 bytes.
+            source.begun[stream] = _Begun(data[begin:][: 4 * _LINE], frozenset(noted))
 
     def _search(self, id: str, pattern: re.Pattern[str], data: bytes, is_noted: bool, now: float) -> bool:
         """Note the lines that match, the first one unless that ``is_noted``. Returns whether the last one is noted."""
         if self._gates[pattern].is_given_up:
             return False
-        text = data.decode("utf-8", "replace").replace("\r\n", "\n")
+        text = data.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
         if is_noted:
             _, newline, text = text.partition("\n")
             if not newline:
@@ -190,7 +196,7 @@ class Notices:
             self._add("limit", id, f"the search for {pattern.pattern!r:.100} {TOO_SLOW}", now, watch=pattern.pattern)
             return False
         for line in found:
-            self._pass(pattern, id, clean(line)[:_SHOWN], now)
+            self._pass(pattern, id, line, now)
         return bool(last := _searched(text.rpartition("\n")[2])) and found[-1:] == [last]
 
     def typed(self, id: str, now: float) -> None:
@@ -295,6 +301,7 @@ class Notices:
         watch: str = "",
         dropped: int = 0,
     ) -> None:
-        number, text = self.feed.last + 1, text[:_SHOWN]
-        notice = Notice(number, kind, self._epoch + now, id, text, exit_code, watch, dropped)
+        shown = escaped(self._mask(clean(text)).replace("\t", " "))  # before a part of a secret is cut off
+        text = some_words(shown, _SHOWN, from_end=kind == "input")
+        notice = Notice(self.feed.last + 1, kind, self._epoch + now, id, text, exit_code, watch, dropped)
         self.feed.append(notice, len(text) + len(watch) + _OVERHEAD)

@@ -313,6 +313,17 @@ def escaped(text: str) -> str:
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
+def some_words(text: str, most: int, from_end: bool = False) -> str:
+    """The first words of a line, or the last ones, in about that many characters; one longer word is cut."""
+    if len(text) <= most:
+        return text
+    if from_end:
+        part = text[-most:]
+        return f"... {part.partition(' ')[2] or part}"
+    part = text[:most]
+    return f"{part.rpartition(' ')[0] or part} ..."
+
+
 def signal_name(number: int) -> str:
     """ "SIGSEGV" for 11; "" where there is no such signal."""
     import signal  # makes enums of all of them

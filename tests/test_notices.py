@@ -15,7 +15,7 @@ from gates import Gate
 from hypothesis import given, strategies as st
 from system import PATIENCE, wait_until
 
-from shellsession import TTY, InvalidRequest, Limits, Notice, Session, SessionClosed
+from shellsession import TTY, InvalidRequest, Limits, Notice, Policy, Session, SessionClosed
 from shellsession.notices import WATCHES, Notices, Watch
 
 sh = kinds.sh
@@ -128,6 +128,21 @@ def test_events_wrong_option_is_refused(sh: Session, options: Any, message: str)
         sh.events(**options)
 
 
+def test_events_text_shows_no_secret_whole_or_cut() -> None:
+    """Patterns are searched for in what was printed; what is told of it is masked, and then cut."""
+    value = "hunter2" * 3
+    with Session(policy=Policy(secrets=[value])) as sh:
+        events = sh.events(pattern="x$", timeout=PATIENCE)
+        sh.run(f"(sleep 0.1; printf '%490s {value} x\\n' a; sleep 9) &")
+        assert next(events).text.endswith(" a *** x")
+        sh.run(f"(sleep 0.1; printf {value}; printf %4090s q; sleep 9) &")
+        assert first(sh, "printed", pattern="2  ").text.startswith("*** ")
+        sh.run(f'read -p "{value} $(printf %490s b) ?" a', stdin=TTY, on_timeout="yield")
+        assert first(sh, "input").text.endswith("b ?")
+        assert str(sh.why()).endswith('b ?"')
+        assert not any("unter" in one.text for one in sh.events(pattern=".", after=0, timeout=0.1))
+
+
 # -- the machine
 
 
@@ -164,6 +179,25 @@ def test_notices_rate_is_limited_and_what_is_suppressed_is_counted() -> None:
     last = notices.read(0, watch)[1][-1]
     assert (last.text, last.dropped, last.time) == ("x999", 979, 1002.0)
     assert notices.next_moment == math.inf
+
+
+def test_notices_line_that_is_longer_than_what_is_kept_keeps_its_beginning() -> None:
+    notices, watch = Notices(0.0, lambda text: text.replace("secret", "***")), Watch(re.compile("end|bar$"))
+    notices.watch(watch, 0.0)
+    notices.follow("j1", 0.0)
+    for part in (
+        b"the secret ",
+        b"." * 4500,
+        b"." * 40_000,
+        b" end",
+        b"\n",
+        b"10 %\r90 %",
+        b" bar\r\n\x07end\ta\xe2\x80\xaeb\n",
+    ):
+        notices.output("j1", "stdout", part, 1.0)
+    assert texts(notices, watch) == ["90 % bar", "end a\\u202eb"]  # a line is searched up to 4096 characters
+    notices.output("j1", "stdout", b"the end, " + b"secret " * 500, 2.0)
+    assert texts(notices, watch)[-1] == f"the end,{' ***' * 122} ..."
 
 
 def test_notices_silence_comes_once_until_the_next_output() -> None:

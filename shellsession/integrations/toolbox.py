@@ -66,7 +66,7 @@ from ..notices import Notice
 from ..options import check_policy, refuse_queue
 from ..paging import NOTHING_NEW, Query, check_chars, everything, is_job, newest, page, query_for, whole
 from ..signatures import AnyJob, explained, kept_streams
-from ..text import LISTED, MAX_CHARS, clean, edited, ending, left_running, report, shared, waits
+from ..text import LISTED, MAX_CHARS, clean, edited, ending, left_running, report, shared, some_words, waits
 from .binding import AwaitedSession, Reopen, awaited_session
 from .search import search
 from .time_limit import TimeLimit
@@ -516,11 +516,9 @@ class Toolbox:
         return "\n".join((*lines, text))
 
     async def notices(self) -> list[Notice]:
-        """The notices of the session that are kept, without secrets."""
-        mask = (lambda text: text) if (secrets := self._session.secrets) is None else secrets.mask
+        """The notices of the session that are kept."""
         with suppress(ShellSessionError):
-            kept = self._session.events(**self._watch_of_all, after=0, timeout=_LOOK)
-            return [notice.__replace__(text=mask(notice.text)) async for notice in kept]
+            return [one async for one in self._session.events(**self._watch_of_all, after=0, timeout=_LOOK)]
         return []
 
     async def await_notice(self) -> bool:
@@ -559,11 +557,11 @@ class Toolbox:
             self._monitors.remove(monitor)
         who = f"job {notice.id}" if is_job(notice.id) else "the running command"
         what = {"printed": "has printed: ", "input": "waits for input: ", "silent": ""}.get(notice.kind, "has ended: ")
-        text = notice.text if self._session.secrets is None else self._session.secrets.mask(notice.text)
-        said = notice.text.replace("it has", "has") if notice.kind == "silent" else what + text
+        text = some_words(notice.text, _NOTICE, from_end=notice.kind == "input")
+        said = text.replace("it has", "has") if notice.kind == "silent" else what + text
         more = f" ({notice.dropped} more before this were dropped)" if notice.dropped else ""
         last = "; this was the last notice of this monitor" if not monitor.left else ""
-        return f"[notice: {who} {said[:_NOTICE]}{more}{last}]"
+        return f"[notice: {who} {said}{more}{last}]"
 
     async def monitor(
         self, job: JobId = None, text: MonitoredText = None, silence: Silence = None, most: MostNotices = 3

@@ -32,6 +32,13 @@ _SLACK: Final = 1 << 13
 _COUNTED: Final = 1 << 12
 
 
+def latest(peek: tuple[bytes, int, int], most: int) -> bytes:
+    """The last lines in at most this many bytes of a ``Capture.peek``, without one whose beginning is missing."""
+    data, omitted, cut = peek
+    tail = data[cut:] if omitted else data
+    return tail if not omitted and len(tail) <= most else tail[-most:].partition(b"\n")[2]
+
+
 class Capture:
     """Keeps at most ``limit`` bytes of one stream of one command.
 

@@ -16,11 +16,13 @@ from typing import Final
 from ...models import Result
 from ...notices import Kind, Notice, Notices, Watch
 from ...observe import Tap
-from ...text import clean, ending, status
+from ...text import ending, status
+from ..io.output import latest
 from ..io.threads import Steps, Wait
 from ..kernel import proc
 from .core import Core
 from .session_job import SessionJob
+from .waits import question_of
 
 # Seconds between two looks of a reader while something runs, at first and at most, and while nothing does.
 _FIRST: Final = 0.02
@@ -28,9 +30,8 @@ _LONGEST: Final = 0.5
 _IDLE: Final = 5.0
 # For this many seconds the end of a job waits for an idle bash, which can be asked for its exit status.
 _STATUS_WITHIN: Final = 1.0
-# How many bytes of earlier output are searched for a new pattern, and for a question.
+# How many bytes of earlier output are searched for a new pattern.
 _BEFORE: Final = 1 << 16
-_QUESTION: Final = 1 << 12
 _LIMITS: Final = ("timed_out", "idle", "overflow")
 _ENDED: Final = "ended"
 _SHELL_ENDED: Final = "the shell has ended; the next command starts in a new one"
@@ -49,7 +50,8 @@ class Noticer(Tap):
     def __init__(self, core: Core) -> None:
         self._core = core
         self._lock = threading.RLock()  # reentrant: a garbage collection may close a reader
-        self._notices = Notices(time.time() - time.monotonic())
+        secrets = core.secrets()
+        self._notices = Notices(time.time() - time.monotonic(), str if secrets is None else secrets.mask)
         self._wakes = set[int]()  # an eventfd of each reader
         self._dead = 0  # the pid of the last shell whose end was noticed
         self._without_status = dict[str, float]()  # jobs that have ended, and since when their status is asked for
@@ -89,21 +91,12 @@ class Noticer(Tap):
         is_new = id not in self._notices.sources
         with self._told() as now:
             if asks:
-                self._notices.asks(id, self._question(), now)
+                call = self._core.last
+                self._notices.asks(id, "" if call is None else question_of(self._core, call), now)
             else:
                 self._notices.follow(id, now)
         if is_new:
             self._wake()  # from now on readers look more often
-
-    def _question(self) -> str:
-        """The last line that the last command has printed; one without an end, if there is one."""
-        if (call := self._core.last) is None:
-            return ""
-        ends = [capture.peek()[0][-_QUESTION:] for capture in (call.stderr, call.stdout)]
-        ends = [*filter(None, ends), bytes(call.unseen[-_QUESTION:])]
-        found = next((end for end in ends if not end.endswith(b"\n")), ends[0])
-        lines = clean(found.decode("utf-8", "replace")).split("\n")
-        return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
     def end(self, command: bytes, result: Result) -> None:
         kind: Kind = "limit" if result.outcome in _LIMITS else "ended"
@@ -115,9 +108,8 @@ class Noticer(Tap):
 
     def job(self, id: str) -> None:
         job = self._jobs[id]
-        printed = b"".join(job.kept(name)[0][-_BEFORE:] for name in ("before", "stdout", "terminal", "stderr"))
         with self._told() as now:
-            self._notices.follow(id, now, printed)
+            self._notices.follow(id, now, b"".join(_printed(job)))
         self._wake()
 
     def job_output(self, id: str, stream: str, data: bytes) -> None:
@@ -185,10 +177,10 @@ class Noticer(Tap):
                 call = self._core.handed_back
                 for id in self._notices.sources:
                     if (job := self._jobs.get(id)) is not None:
-                        for name in ("before", "stdout", "terminal", "stderr"):
-                            self._notices.search(id, pattern, job.kept(name)[0][-_BEFORE:], now)
+                        for data in _printed(job):
+                            self._notices.search(id, pattern, data, now)
                     elif call is not None and call.id == id:
-                        self._notices.search(id, pattern, bytes(call.unseen[-_BEFORE:]), now)
+                        self._notices.search(id, pattern, latest((bytes(call.unseen), 0, 0), _BEFORE), now)
             return (*self._notices.read(after, watch), self._notices.feed.last)
 
     def join(self, fd: int) -> None:
@@ -200,6 +192,11 @@ class Noticer(Tap):
         """Forget an eventfd."""
         with self._lock:
             self._wakes.discard(fd)
+
+
+def _printed(job: SessionJob) -> list[bytes]:
+    """The last lines that the job has printed on each stream."""
+    return [latest(job.kept(name), _BEFORE) for name in ("before", "stdout", "terminal", "stderr")]
 
 
 def reader_of(core: Core, watch: Watch, after: int | None) -> Reader:

@@ -20,7 +20,7 @@ from ...errors import FORKED, InvalidRequest, NotRunning, SessionClosed
 from ...observe import Tap
 from ...signatures import AnyJob
 from ..io.jobs import AsyncJob, Job
-from ..io.output import Capture
+from ..io.output import Capture, latest
 from ..io.streams import Stream
 from ..io.threads import Steps, Wait, drive
 from ..kernel import activity, proc
@@ -82,7 +82,7 @@ class SessionJob(AnyJob):
         self.pids = tuple(pids)
         # The pid by which to ask bash for the exit status, another one in a sandbox. 0: bash is not to be asked.
         self.bash_pid = 0 if not pids else proc.inner_pid(pids[-1]) if family.is_confined else pids[-1]
-        self._before = b"".join(data[-_BEFORE:] for data, _, _ in before)
+        self._before = b"".join(latest(one, _BEFORE) for one in before)
         self.known_exit_code: int | None = None
         self._exit_code_of = exit_code_of
         self._released = False

@@ -32,7 +32,7 @@ def why(core: Core) -> Steps[Why]:
     pids = _processes(shell, call)
     if len(pids) == 1 and shell.idle():
         return _ENDED
-    return _masked(core, look(pids, Scene(call.asks, partial(_question, call)), before))
+    return _masked(core, look(pids, Scene(call.asks, partial(question_of, core, call)), before))
 
 
 def reason_for(core: Core, call: Call, reason: str) -> str:
@@ -41,7 +41,7 @@ def reason_for(core: Core, call: Call, reason: str) -> str:
     if shell is None or reason not in REASONS.values():
         return reason
     call.asks = reason == REASONS["input"]
-    found = look(_processes(shell, call), Scene(call.asks, partial(_question, call)))
+    found = look(_processes(shell, call), Scene(call.asks, partial(question_of, core, call)))
     return reason if found.kind == "unknown" else explained(reason, _masked(core, found).text)
 
 
@@ -50,10 +50,11 @@ def _processes(shell: Shell, call: Call) -> list[int]:
     return [shell.pid, *(shell.family.newer(call.older) or shell.family.descendants())]
 
 
-def _question(call: Call) -> str:
-    """Return what the command has printed last: since its last result, or before that."""
+def question_of(core: Core, call: Call) -> str:
+    """Return what the command has printed last, since its last result or before that; without secrets."""
     call.question = question_in(call.stdout.peek()[0], call.stderr.peek()[0]) or call.question
-    return call.question
+    secrets = core.secrets()
+    return call.question if secrets is None else secrets.mask(call.question)  # what shows it cuts it
 
 
 def _masked(core: Core, found: Why) -> Why:
