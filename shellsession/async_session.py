@@ -550,7 +550,7 @@ class AsyncSession(Base, LoopSession[Request]):
         return await self._start(self._checkpoint_steps(name, end_jobs), TaskPlace())
 
     async def rollback(
-        self, checkpoint: Checkpoint | str, *, files_only: bool = False, end_jobs: bool = False
+        self, checkpoint: Checkpoint | str = "", *, files_only: bool = False, end_jobs: bool = False
     ) -> Restored:
         """As ``Session.rollback``."""
         return await self._start(self._rollback_steps(checkpoint, files_only, end_jobs), TaskPlace())

@@ -83,6 +83,7 @@ class Base(AnySession[Request]):
         recover: bool = False,
         branch: str | os.PathLike[str] | None = None,
         branch_dir: str | os.PathLike[str] | None = None,
+        auto_checkpoints: int = 0,
     ) -> None:
         """Prepare a session. Bash starts at the first command, or at ``open()``.
 
@@ -110,6 +111,8 @@ class Base(AnySession[Request]):
           is. If the branch cannot be made, the start raises BranchUnavailable.
         * ``branch_dir``: where the layers of the branch are, on a local disk. By default they are in a new directory
           below the state directory. If anything was written, they stay: a session that names them goes on with them.
+        * ``auto_checkpoints``: keep the moments before the last commands that wrote on the branch, this many, so that
+          ``rollback()`` takes the last one back. Where a job may still write, the result says that there is none.
 
         Raises InvalidRequest.
         """

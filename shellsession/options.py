@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from .state.snapshot import Snapshot
 
 
+# The kernel mounts some hundreds of layers.
+_MOST: Final = 100
+
+
 class Options(Record, unshown=("env", "extra_env")):
     """The options of a session. ``Session`` explains each one."""
 
@@ -50,6 +54,7 @@ class Options(Record, unshown=("env", "extra_env")):
     recover: bool = False
     branch: str | None = None
     branch_dir: str | None = None
+    auto_checkpoints: int = 0
     umask: int | None = None  # of the client that opened it; None: the host's
 
     @classmethod
@@ -73,6 +78,12 @@ class Options(Record, unshown=("env", "extra_env")):
         check_policy(made.policy)
         if made.branch is None and made.branch_dir is not None:
             raise InvalidRequest("branch_dir= says where the layers of a branch are: give branch=, too")
+        if type(made.auto_checkpoints) is not int or not 0 <= made.auto_checkpoints <= _MOST:
+            raise InvalidRequest(
+                f"auto_checkpoints is how many are kept, from 0 to {_MOST}, not {made.auto_checkpoints!r:.100}"
+            )
+        if made.branch is None and made.auto_checkpoints:
+            raise InvalidRequest("auto_checkpoints= keeps moments of a branch: give branch=, too")
         return made.__replace__(
             cwd=place_of(made.cwd),
             branch=place_of(made.branch, "branch"),
@@ -298,3 +309,4 @@ class SessionOptions(TypedDict, total=False):
     recover: bool
     branch: str | os.PathLike[str] | None
     branch_dir: str | os.PathLike[str] | None
+    auto_checkpoints: int

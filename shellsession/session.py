@@ -415,8 +415,13 @@ class Session(Base, ThreadSession[Request]):
         """
         return self._start(self._checkpoint_steps(name, end_jobs), ThreadPlace())
 
-    def rollback(self, checkpoint: Checkpoint | str, *, files_only: bool = False, end_jobs: bool = False) -> Restored:
+    def rollback(
+        self, checkpoint: Checkpoint | str = "", *, files_only: bool = False, end_jobs: bool = False
+    ) -> Restored:
         """Bring the files of the branch back to a checkpoint, and start a bash that has the state which it had then.
+
+        Without a checkpoint, take back the last command that wrote on the branch, with ``auto_checkpoints``; a second
+        call takes back the one before it.
 
         ``files_only``: keep bash as it is. ``end_jobs``: as for ``checkpoint``. What was written since then is lost,
         unless a later checkpoint has it. The result lists what differs, as that of ``restore`` does.

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("company")
 
 BASE: Final = Path(tempfile.mkdtemp(prefix="branch-", dir="/tmp"))
 atexit.register(shutil.rmtree, BASE)
-OPTIONS: Final = {"branch": str(BASE), "cwd": str(BASE)}
+OPTIONS: Final[dict[str, Any]] = {"branch": str(BASE), "cwd": str(BASE)}
 
 
 @pytest.fixture(autouse=True)
@@ -134,6 +134,75 @@ def test_discard_gives_up_what_was_written_and_conflict_writes_nothing(sh: Sessi
     assert sh.run("cat file; echo $X").stdout == "changed meanwhile\n1\n"
     with pytest.raises(InvalidRequest, match="paths must be"):
         branch.apply("file")
+
+
+@pytest.fixture
+def undoing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session keeps automatic checkpoints."""
+    monkeypatch.setitem(OPTIONS, "auto_checkpoints", 3)
+
+
+def names_of(sh: Session) -> list[str]:
+    return [one.name for one in sh.checkpoints()]
+
+
+def test_rollback_without_a_checkpoint_takes_back_the_last_command_that_wrote(undoing: None, sh: Session) -> None:
+    for command in ("X=1", "echo one >file", "mkdir d; cd d; X=2", "Y=1; ls", "rm -rf ../*; X=3; cd /", "Z=1"):
+        assert sh.run(command).reason == ""
+    assert [(one.name, one.size, one.parent) for one in sh.checkpoints()] == [
+        *(("auto-1", 0, ""), ("auto-2", 4, "auto-1"), ("auto-3", 0, "auto-2"))
+    ]
+    assert sh.rollback().complete
+    assert sh.run("cat ../file; echo $X $Y $Z; pwd").stdout == f"one\n2 1\n{BASE}/d\n"
+    sh.rollback()
+    assert sh.run("ls; echo $X $Y; pwd").stdout == f"file\n1\n{BASE}\n"
+    sh.rollback()
+    assert sh.run("cat file; echo $X").stdout == "base\n1\n"
+    with pytest.raises(InvalidRequest, match="no command left to take back"):
+        sh.rollback()
+    for number in range(5):
+        sh.run(f"echo {number} >>file")
+    assert names_of(sh) == ["auto-3", "auto-4", "auto-5"]
+    sh.checkpoint("mine")
+    sh.write_file("file", b"written\n")
+    sh.run("true")
+    assert names_of(sh) == ["auto-4", "auto-5", "mine", "auto-6"]
+    sh.rollback(files_only=True)
+    assert sh.run("wc -l <file").stdout == "6\n"
+    sh.rollback("auto-4")
+    assert sh.run("tail -1 file").stdout == "2\n"
+    assert of_base() == {"file": "base\n"}
+
+
+def test_command_beside_a_job_says_that_there_is_no_checkpoint(undoing: None, sh: Session) -> None:
+    sh.run("echo one >file")
+    assert sh.run("echo two >file; X=2; sleep 100 &").reason == "no checkpoint: job j1 runs"
+    assert sh.run("X=3").reason == "no checkpoint: job j1 runs"
+    with pytest.raises(JobsRunning):
+        sh.rollback()
+    assert names_of(sh) == ["auto-1"]
+    sh.rollback(end_jobs=True)
+    assert sh.run("cat file; echo [$X]").stdout == "one\n[]\n"
+    assert sh.run("echo three >file; exit 3").outcome == "shell_exited"
+    assert sh.run("cat file").stdout == "three\n"
+    sh.rollback()
+    assert sh.run("cat file").stdout == "one\n"
+
+
+def test_attempt_that_was_applied_is_taken_back_as_one_command(undoing: None, sh: Session) -> None:
+    sh.run("echo one >file; X=1")
+    (attempt,) = attempts(sh, "echo two >file; X=2")
+    attempt.apply()
+    assert sh.run("cat file; echo $X").stdout == "two\n2\n"
+    sh.rollback()
+    assert sh.run("cat file; echo $X").stdout == "one\n1\n"
+
+
+def test_rollback_without_a_checkpoint_needs_automatic_ones(sh: Session) -> None:
+    sh.run("echo one >file")
+    sh.checkpoint()
+    with pytest.raises(InvalidRequest, match="auto_checkpoints=N"):
+        sh.rollback()
 
 
 def attempts(sh: Session, *commands: str) -> list[Any]:

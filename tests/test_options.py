@@ -82,9 +82,10 @@ _SESSION: Final[dict[str, Any]] = {
     "recover": True,
     "branch": "/usr",
     "branch_dir": "/var/tmp/branch",
+    "auto_checkpoints": 9,
 }
 # What an option is given together with.
-_WITH: Final[dict[str, dict[str, Any]]] = {"branch_dir": {"branch": "/usr"}}
+_WITH: Final[dict[str, dict[str, Any]]] = {"branch_dir": {"branch": "/usr"}, "auto_checkpoints": {"branch": "/usr"}}
 # Who does without these, and why.
 _NOT_STREAMED: Final = {
     "on_timeout": "who iterates cannot go on with a command that is handed back",

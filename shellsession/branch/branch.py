@@ -41,6 +41,9 @@ _HOME: Final = "branches"
 _FORMAT: Final = 1
 # With more layers, those that no checkpoint keeps apart are merged.
 _MANY: Final = 50
+# The name of an automatic checkpoint is this, and a number.
+_AUTOMATIC: Final = "auto-"
+_IS_AUTOMATIC: Final = re.compile(_AUTOMATIC + "[0-9]{1,9}").fullmatch
 
 
 class _Frozen(NamedTuple):
@@ -49,6 +52,7 @@ class _Frozen(NamedTuple):
     checkpoint: Checkpoint
     layers: list[str]
     state: str
+    is_automatic: bool = False
 
 
 class _Mount(NamedTuple):
@@ -236,11 +240,11 @@ class Branch:
                 f"branch_dir: {self.directory} has a branch of {record.get('base')!r}, in format"
                 f" {record.get('format')}: name another directory"
             )
-        frozen = (_Frozen(Checkpoint(*one), layers, state) for one, layers, state in record["checkpoints"])
+        frozen = (_Frozen(Checkpoint(*one), *parts) for one, *parts in record["checkpoints"])
         self._checkpoints, self._parent = {one.checkpoint.name: one for one in frozen}, record["parent"]
         self.layers, self._opened = record["layers"], record["opened"]
         self._is_temporary, self._link = record["temporary"], record["link"]
-        if self.layers and not self._disk.is_written(self.layers[-1]):
+        if self.layers and not self.is_written:
             self.layers.pop()
         self._sweep()
 
@@ -333,7 +337,7 @@ class Branch:
 
     def _freeze(self) -> bool:
         """Freeze the layer that is written to, if anything is in it. Returns whether there is a new one."""
-        if is_new := self._disk.is_written(self.layers[-1]):
+        if is_new := self.is_written:
             self._merge()
             self._add_layer()
         return is_new
@@ -342,6 +346,43 @@ class Branch:
         """Freeze the files as they are, without a checkpoint. Returns as ``freeze`` does."""
         with self._changing():
             return self._freeze()
+
+    @property
+    def is_written(self) -> bool:
+        """Whether anything was written since the files were frozen last."""
+        return self._disk.is_written(self.layers[-1])
+
+    def keep_before(self, state: bytes, most: int) -> str:
+        """Freeze what was written, and make an automatic checkpoint of the moment before it; return its name.
+
+        ``state``: that of the shell at that moment. The last ``most`` of these checkpoints stay. There is a new layer.
+        """
+        with self._changing():
+            self._freeze()
+            return self._keep_moment(self.layers[:-2], state, most)
+
+    def _keep_moment(self, layers: list[str], state: bytes, most: int) -> str:
+        numbers = (int(name[len(_AUTOMATIC) :]) for name in self._checkpoints if _IS_AUTOMATIC(name))
+        name = f"{_AUTOMATIC}{max(numbers, default=0) + 1}"
+        before = self._checkpoints[self._parent].layers if self._parent else []
+        size = sum(_size(self._disk.upper(one)) for one in layers if one not in before)
+        made = Checkpoint(name, time.time(), size, self._parent)
+        self._checkpoints[name] = _Frozen(made, layers, _put(self._path(_STATES), state), is_automatic=True)
+        self._parent = name
+        for old in [one for one, frozen in self._checkpoints.items() if frozen.is_automatic][:-most]:
+            self._forget(old)
+        return name
+
+    def last_automatic(self) -> str:
+        """The last automatic checkpoint of which the files are a continuation. Raises InvalidRequest."""
+        name = self._parent
+        while name and not self._checkpoints[name].is_automatic:
+            name = self._checkpoints[name].checkpoint.parent
+        if not name:
+            raise InvalidRequest(
+                "there is no command left to take back: name a checkpoint, as `checkpoints()` lists them"
+            )
+        return name
 
     def fork(self, state: bytes) -> Self:
         """Make a branch with the files as they were frozen last, which is removed when it is closed.
@@ -381,16 +422,21 @@ class Branch:
             self._is_temporary, self._link = False, link
             self._write()
 
-    def take_over(self, fork: Branch) -> None:
-        """Go on with the frozen files of a fork. Raises Conflict if these here have changed since it was made."""
+    def take_over(self, fork: Branch, state: bytes, most: int) -> str:
+        """Go on with the frozen files of a fork. Raises Conflict if these here have changed since it was made.
+
+        ``state``, ``most``: as for ``keep_before``, of the moment before this; with 0, there is no checkpoint of it.
+        """
         with self._changing():
             self.refuse_changed(fork)
+            name = self._keep_moment(self.layers[:-1], state, most) if most else ""
             self.layers = fork.layers[:-1]
             self._add_layer()
+        return name
 
     def refuse_changed(self, fork: Branch) -> None:
         """Raise Conflict if the files have changed since the fork was made."""
-        if fork._forked_from is not self._version or self._disk.is_written(self.layers[-1]):
+        if fork._forked_from is not self._version or self.is_written:
             raise Conflict(
                 "the files of the session have changed since this fork of it was made: nothing was changed; look at"
                 " what both have written (branch.diff), and do it again in the session itself",
@@ -403,28 +449,33 @@ class Branch:
         with open(self._path(_STATES, self._named(name).state), "rb") as file:
             return file.read()
 
-    def roll_back(self, name: str) -> bool:
+    def roll_back(self, name: str, drop: bool = False) -> bool:
         """Bring the files back to a checkpoint. What was written since, and is in none, is gone.
 
-        Returns whether there is a new layer, as ``freeze`` does.
+        ``drop``: forget the checkpoint then. Returns whether there is a new layer, as ``freeze`` does.
         """
         layers = self._named(name).layers
         with self._changing():
-            if is_new := layers != self.layers[:-1] or self._disk.is_written(self.layers[-1]):
+            if is_new := layers != self.layers[:-1] or self.is_written:
                 self.layers = [*layers]
                 self._add_layer()
             self._parent = name
+            if drop:
+                self._forget(name)
         return is_new
 
     def drop(self, name: str) -> None:
         """Forget a checkpoint. Raises InvalidRequest."""
-        dropped = self._named(name).checkpoint
+        self._named(name)
         with self._changing():
-            del self._checkpoints[name]
-            for other, one in self._checkpoints.items():
-                if one.checkpoint.parent == name:
-                    self._checkpoints[other] = one._replace(checkpoint=one.checkpoint._replace(parent=dropped.parent))
-            self._parent = dropped.parent if self._parent == name else self._parent
+            self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        dropped = self._checkpoints.pop(name).checkpoint
+        for other, one in self._checkpoints.items():
+            if one.checkpoint.parent == name:
+                self._checkpoints[other] = one._replace(checkpoint=one.checkpoint._replace(parent=dropped.parent))
+        self._parent = dropped.parent if self._parent == name else self._parent
 
     # -- what it changes
 

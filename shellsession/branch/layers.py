@@ -60,7 +60,8 @@ class Layers:
         return os.path.join(self.directory, name, "upper")
 
     def is_written(self, name: str) -> bool:
-        return bool(os.listdir(self.upper(name)))
+        with os.scandir(self.upper(name)) as entries:
+            return any(True for _ in entries)
 
     def add(self) -> str:
         """Make an empty layer, and return its name."""
@@ -130,7 +131,7 @@ def write_record(directory: str, record: dict[str, Any], before: Callable[[], ob
 def names_in(record: dict[str, Any]) -> Iterator[str]:
     """The layers that a record names."""
     yield from record["layers"]
-    for _, layers, _ in record["checkpoints"]:
+    for _, layers, *_ in record["checkpoints"]:
         yield from layers
 
 

@@ -47,6 +47,12 @@ def add_session(parser: argparse.ArgumentParser, description: str = NEW_SESSION,
         help="write below DIR to a branch of it; DIR itself stays as it is",
     )
     group.add_argument(
+        "--auto-checkpoints",
+        metavar="N",
+        type=arguments.positive,
+        help="keep the moments before its last N commands that wrote on the branch, for `shellsession rollback`",
+    )
+    group.add_argument(
         "--startup",
         metavar="COMMAND",
         action="append",
@@ -133,6 +139,8 @@ def options_of(args: argparse.Namespace, asks: bool = False) -> SessionOptions:
         options["extra_env"] = dict(args.extra_env)
     if args.branch is not None:
         options["branch"] = _expanded(args.branch)
+    if args.auto_checkpoints is not None:
+        options["auto_checkpoints"] = args.auto_checkpoints
     if args.startup is not None:
         options["startup"] = args.startup
     if (sandbox := _sandbox(args)) is not None:

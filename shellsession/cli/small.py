@@ -382,14 +382,15 @@ def checkpoint(args: Namespace, _: ArgumentParser) -> int:
 
 
 @verb(
-    "[OPTIONS] AGENT NAME",
+    "[OPTIONS] AGENT [NAME]",
     option("--files-only", action="store_true", help="keep its bash as it is"),
     _end_jobs,
     add_place,
     add_agent,
-    option("checkpoint", metavar="NAME", help="the name of the checkpoint"),
+    option("checkpoint", metavar="NAME", nargs="?", default="", help="the name of the checkpoint"),
     examples=[
         ("shellsession rollback builder before-upgrade", "its files and its shell as they were then"),
+        ("shellsession rollback builder", "take back its last command that wrote (--auto-checkpoints)"),
         ("shellsession rollback --files-only builder before-upgrade", "the files alone"),
     ],
 )

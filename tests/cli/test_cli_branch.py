@@ -37,3 +37,14 @@ def test_branch_of_an_agent_is_kept_shown_and_applied(daemon: Daemon, agent: str
     assert cli(daemon.socket, "branch", "discard", agent).returncode == 0
     assert run("cat file") == b"one\n"
     assert cli(daemon.socket, "kill", agent).returncode == 0
+
+
+def test_last_command_of_an_agent_is_taken_back(daemon: Daemon, agent: str, tmp_path: Path) -> None:
+    words = ["run", "-s", agent, "--branch", str(tmp_path), "-C", str(tmp_path), "--auto-checkpoints", "2", "--"]
+    for text in ("echo one >file", "echo two >file; sleep 100 &"):
+        done = cli(daemon.socket, *words, text)
+    assert b"no checkpoint: job j1 runs" in done.stderr
+    assert cli(daemon.socket, "rollback", agent).returncode == 125
+    assert cli(daemon.socket, "rollback", "--end-jobs", agent).returncode == 0
+    assert cli(daemon.socket, *words, "cat file").stdout == b"one\n"
+    assert cli(daemon.socket, "kill", agent).returncode == 0

@@ -102,6 +102,7 @@ _SESSION: Final[dict[str, set[str]]] = {
     "sandbox": {"None"},
     "branch": {*_PLACES, "None"},
     "branch_dir": {*_PLACES, "None"},
+    "auto_checkpoints": {"zero", "a number"},
     "policy": {"None"},
     "redact": {"True", "an empty list"},
     "snapshot": {"None"},
@@ -205,7 +206,7 @@ def test_what_is_right_is_taken() -> None:
     for name, fit in _SESSION.items():
         for what in fit:
             options: dict[str, Any] = {name: _VALUES[what]}
-            Session(**({"branch": "/"} if name == "branch_dir" else {}) | options)
+            Session(**({"branch": "/"} if name in ("branch_dir", "auto_checkpoints") else {}) | options)
     options = {"bash": Path("/bin/bash"), "cwd": Path("/"), "size": [80, 24], "startup": iter(["X=1"])}
     with Session(**options) as session:
         assert session.run("echo $X $PWD $COLUMNS").stdout == "1 / 80\n"

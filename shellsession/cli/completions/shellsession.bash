@@ -16,9 +16,9 @@ _shellsession() {
     case "$verb $before" in
     "$verb ${words[0]}") choices='run ls top send wait why interrupt jobs output restart snapshot restore fork branch checkpoint rollback kill attach approvals forget workflow log history status doctor serve bridge stop mcp agent completion' ;;
     'run -s' | 'run --session') choices='AGENTS' ;;
-    'run --timeout' | 'run --patience' | 'run --idle-timeout' | 'run --idle-ttl' | 'run -C' | 'run --env' | 'run --idempotency-key' | 'run --socket' | 'run --via' | 'run --cwd' | 'run --branch' | 'run --startup' | 'run --write' | 'run --hide' | 'run --memory' | 'run --cpu' | 'run --pass-env' | 'run --deny' | 'run --allow' | 'run --redirect' | 'run --max-chars') choices='' ;;
+    'run --timeout' | 'run --patience' | 'run --idle-timeout' | 'run --idle-ttl' | 'run -C' | 'run --env' | 'run --idempotency-key' | 'run --socket' | 'run --via' | 'run --cwd' | 'run --branch' | 'run --auto-checkpoints' | 'run --startup' | 'run --write' | 'run --hide' | 'run --memory' | 'run --cpu' | 'run --pass-env' | 'run --deny' | 'run --allow' | 'run --redirect' | 'run --max-chars') choices='' ;;
     'run --on-timeout') choices='interrupt kill yield' ;;
-    'run '*) if [[ $word == -* ]]; then choices='-h --help -s --session --timeout --patience --on-timeout --idle-timeout --idle-ttl --no-recover --tty --isolated --errexit --stdin -i --interactive --merge-stderr -C --env --idempotency-key --no-start --json --socket --via --cwd --branch --startup --sandbox --write --hide --missing-ok --network --memory --cpu --pass-env --deny --allow --redirect --strict --approvals --redact --confirm --max-chars'; else choices=''; fi ;;
+    'run '*) if [[ $word == -* ]]; then choices='-h --help -s --session --timeout --patience --on-timeout --idle-timeout --idle-ttl --no-recover --tty --isolated --errexit --stdin -i --interactive --merge-stderr -C --env --idempotency-key --no-start --json --socket --via --cwd --branch --auto-checkpoints --startup --sandbox --write --hide --missing-ok --network --memory --cpu --pass-env --deny --allow --redirect --strict --approvals --redact --confirm --max-chars'; else choices=''; fi ;;
     'ls --socket' | 'ls --via') choices='' ;;
     'ls '*) if [[ $word == -* ]]; then choices='-h --help --names --json --socket --via'; else choices=''; fi ;;
     'top --sort') choices='runs name idle' ;;
@@ -72,16 +72,16 @@ _shellsession() {
     'status --socket') choices='' ;;
     'status '*) if [[ $word == -* ]]; then choices='-h --help --json --socket'; else choices=''; fi ;;
     'doctor '*) if [[ $word == -* ]]; then choices='-h --help --json'; else choices=''; fi ;;
-    'serve --socket' | 'serve --max-sessions' | 'serve --idle-ttl' | 'serve --patience' | 'serve --lease' | 'serve --audit' | 'serve --log-file' | 'serve -C' | 'serve --cwd' | 'serve --env' | 'serve --branch' | 'serve --startup' | 'serve --write' | 'serve --hide' | 'serve --memory' | 'serve --cpu' | 'serve --pass-env' | 'serve --deny' | 'serve --allow' | 'serve --redirect' | 'serve --max-chars' | 'serve --timeout') choices='' ;;
+    'serve --socket' | 'serve --max-sessions' | 'serve --idle-ttl' | 'serve --patience' | 'serve --lease' | 'serve --audit' | 'serve --log-file' | 'serve -C' | 'serve --cwd' | 'serve --env' | 'serve --branch' | 'serve --auto-checkpoints' | 'serve --startup' | 'serve --write' | 'serve --hide' | 'serve --memory' | 'serve --cpu' | 'serve --pass-env' | 'serve --deny' | 'serve --allow' | 'serve --redirect' | 'serve --max-chars' | 'serve --timeout') choices='' ;;
     'serve --log-level') choices='debug info warning error' ;;
-    'serve '*) if [[ $word == -* ]]; then choices='-h --help --socket --max-sessions --idle-ttl --patience --lease --audit --log-level --log-file --detach -C --cwd --env --branch --startup --sandbox --write --hide --missing-ok --network --memory --cpu --pass-env --deny --allow --redirect --strict --approvals --redact --max-chars --timeout'; else choices=''; fi ;;
+    'serve '*) if [[ $word == -* ]]; then choices='-h --help --socket --max-sessions --idle-ttl --patience --lease --audit --log-level --log-file --detach -C --cwd --env --branch --auto-checkpoints --startup --sandbox --write --hide --missing-ok --network --memory --cpu --pass-env --deny --allow --redirect --strict --approvals --redact --max-chars --timeout'; else choices=''; fi ;;
     'bridge --socket') choices='' ;;
     'bridge '*) if [[ $word == -* ]]; then choices='-h --help --socket'; else choices=''; fi ;;
     'stop --socket') choices='' ;;
     'stop '*) if [[ $word == -* ]]; then choices='-h --help --socket'; else choices=''; fi ;;
-    'mcp --socket' | 'mcp --via' | 'mcp --idle-ttl' | 'mcp --timeout' | 'mcp --patience' | 'mcp --max-chars' | 'mcp -C' | 'mcp --cwd' | 'mcp --env' | 'mcp --branch' | 'mcp --startup' | 'mcp --write' | 'mcp --hide' | 'mcp --memory' | 'mcp --cpu' | 'mcp --pass-env' | 'mcp --deny' | 'mcp --allow' | 'mcp --redirect') choices='' ;;
+    'mcp --socket' | 'mcp --via' | 'mcp --idle-ttl' | 'mcp --timeout' | 'mcp --patience' | 'mcp --max-chars' | 'mcp -C' | 'mcp --cwd' | 'mcp --env' | 'mcp --branch' | 'mcp --auto-checkpoints' | 'mcp --startup' | 'mcp --write' | 'mcp --hide' | 'mcp --memory' | 'mcp --cpu' | 'mcp --pass-env' | 'mcp --deny' | 'mcp --allow' | 'mcp --redirect') choices='' ;;
     'mcp -s' | 'mcp --session') choices='AGENTS' ;;
-    'mcp '*) if [[ $word == -* ]]; then choices='-h --help --socket --via -s --session --idle-ttl --no-recover --timeout --patience --max-chars --monitor -C --cwd --env --branch --startup --sandbox --write --hide --missing-ok --network --memory --cpu --pass-env --deny --allow --redirect --strict --approvals --redact --confirm'; else choices=''; fi ;;
+    'mcp '*) if [[ $word == -* ]]; then choices='-h --help --socket --via -s --session --idle-ttl --no-recover --timeout --patience --max-chars --monitor -C --cwd --env --branch --auto-checkpoints --startup --sandbox --write --hide --missing-ok --network --memory --cpu --pass-env --deny --allow --redirect --strict --approvals --redact --confirm'; else choices=''; fi ;;
     'agent --model') choices='' ;;
     'agent '*) if [[ $word == -* ]]; then choices='-h --help --bash --model'; else choices=''; fi ;;
     'completion '*) if [[ $word == -* ]]; then choices='-h --help'; else choices='bash zsh fish'; fi ;;

@@ -46,7 +46,7 @@ function _shtab_shellsession_using
 end
 
 set -g _shtab_shellsession_commands run ls top send wait why interrupt jobs output restart snapshot restore fork branch checkpoint rollback kill attach approvals forget workflow log history status doctor serve bridge stop mcp agent completion
-set -g _shtab_shellsession_opts_with_value --agent --allow --audit --branch --bytes --cpu --cwd --deny --env --exclude --filter --from --grep --hide --idempotency-key --idle-timeout --idle-ttl --input --junit --keys --lease --lines --log-file --log-level --markdown --max-chars --max-sessions --memory --model --on-timeout --only --others --pass-env --patience --prefix --reason --redirect --remove --rerun --session --since --skip --socket --sort --startup --stream --tail --timeout --until --via --write -C -n -s
+set -g _shtab_shellsession_opts_with_value --agent --allow --audit --auto-checkpoints --branch --bytes --cpu --cwd --deny --env --exclude --filter --from --grep --hide --idempotency-key --idle-timeout --idle-ttl --input --junit --keys --lease --lines --log-file --log-level --markdown --max-chars --max-sessions --memory --model --on-timeout --only --others --pass-env --patience --prefix --reason --redirect --remove --rerun --session --since --skip --socket --sort --startup --stream --tail --timeout --until --via --write -C -n -s
 
 complete -c shellsession -e
 complete -c shellsession -f
@@ -77,6 +77,7 @@ complete -c shellsession -n '_shtab_shellsession_using run' -l socket -xka "(__f
 complete -c shellsession -n '_shtab_shellsession_using run' -l via -x -d 'a program that leads to the daemon elsewhere, such as '"'"'ssh box'"'"''
 complete -c shellsession -n '_shtab_shellsession_using run' -l cwd -xka "(__fish_complete_directories)" -d 'where it starts'
 complete -c shellsession -n '_shtab_shellsession_using run' -l branch -xka "(__fish_complete_directories)" -d 'write below DIR to a branch of it'
+complete -c shellsession -n '_shtab_shellsession_using run' -l auto-checkpoints -x -d 'keep the moments before its last N commands that wrote on the branch, for `shellsession rollback`'
 complete -c shellsession -n '_shtab_shellsession_using run' -l startup -xka "(__fish_complete_path (commandline -ct))" -d 'what its shell runs first, before any command, such as '"'"'. venv/bin/activate'"'"''
 complete -c shellsession -n '_shtab_shellsession_using run' -l sandbox -d 'confine it with bubblewrap'
 complete -c shellsession -n '_shtab_shellsession_using run' -l write -xka "(__fish_complete_directories)" -d 'what it can write'
@@ -290,6 +291,7 @@ complete -c shellsession -n '_shtab_shellsession_using serve' -l detach -d 'retu
 complete -c shellsession -n '_shtab_shellsession_using serve' -s C -l cwd -xka "(__fish_complete_directories)" -d 'where it starts'
 complete -c shellsession -n '_shtab_shellsession_using serve' -l env -x -d 'a variable of its environment'
 complete -c shellsession -n '_shtab_shellsession_using serve' -l branch -xka "(__fish_complete_directories)" -d 'write below DIR to a branch of it'
+complete -c shellsession -n '_shtab_shellsession_using serve' -l auto-checkpoints -x -d 'keep the moments before its last N commands that wrote on the branch, for `shellsession rollback`'
 complete -c shellsession -n '_shtab_shellsession_using serve' -l startup -xka "(__fish_complete_path (commandline -ct))" -d 'what its shell runs first, before any command, such as '"'"'. venv/bin/activate'"'"''
 complete -c shellsession -n '_shtab_shellsession_using serve' -l sandbox -d 'confine it with bubblewrap'
 complete -c shellsession -n '_shtab_shellsession_using serve' -l write -xka "(__fish_complete_directories)" -d 'what it can write'
@@ -327,6 +329,7 @@ complete -c shellsession -n '_shtab_shellsession_using mcp' -l monitor -d 'also 
 complete -c shellsession -n '_shtab_shellsession_using mcp' -s C -l cwd -xka "(__fish_complete_directories)" -d 'where it starts'
 complete -c shellsession -n '_shtab_shellsession_using mcp' -l env -x -d 'a variable of its environment'
 complete -c shellsession -n '_shtab_shellsession_using mcp' -l branch -xka "(__fish_complete_directories)" -d 'write below DIR to a branch of it'
+complete -c shellsession -n '_shtab_shellsession_using mcp' -l auto-checkpoints -x -d 'keep the moments before its last N commands that wrote on the branch, for `shellsession rollback`'
 complete -c shellsession -n '_shtab_shellsession_using mcp' -l startup -xka "(__fish_complete_path (commandline -ct))" -d 'what its shell runs first, before any command, such as '"'"'. venv/bin/activate'"'"''
 complete -c shellsession -n '_shtab_shellsession_using mcp' -l sandbox -d 'confine it with bubblewrap'
 complete -c shellsession -n '_shtab_shellsession_using mcp' -l write -xka "(__fish_complete_directories)" -d 'what it can write'

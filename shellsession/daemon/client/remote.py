@@ -104,7 +104,7 @@ NO_SNAPSHOTS: Final = "snapshot= is for a session of this process: connect witho
 # The options of a session that a request has as they are named.
 _AS_THEY_ARE: Final = {
     *("agent_env", "timeout", "on_timeout", "tty", "idle_timeout", "stdin", "merge_stderr", "check_startup"),
-    *("size", "recover"),
+    *("size", "recover", "auto_checkpoints"),
 }
 
 

@@ -155,7 +155,9 @@ class RemoteSession(Remote, ThreadSession[PreparedRun]):
         """As ``Session.checkpoint``."""
         return self._backend.give(self._checkpoint(name, end_jobs))
 
-    def rollback(self, checkpoint: Checkpoint | str, *, files_only: bool = False, end_jobs: bool = False) -> Restored:
+    def rollback(
+        self, checkpoint: Checkpoint | str = "", *, files_only: bool = False, end_jobs: bool = False
+    ) -> Restored:
         """As ``Session.rollback``. Ends what other clients run here."""
         return self._backend.give(self._rollback(checkpoint, files_only, end_jobs))
 

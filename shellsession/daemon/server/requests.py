@@ -166,6 +166,7 @@ class Open(OfAgent, RulesFields):
     bash: str = "bash"
     recover: bool = False
     branch_dir: str | None = None
+    auto_checkpoints: int = 0
     idle_ttl: float | None = None  # if it is sent, for this session from now on
     cwd_named: bool = False
     create: bool = True

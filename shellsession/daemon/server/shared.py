@@ -372,6 +372,7 @@ def _check_same(request: requests.Open, options: Options) -> None:
         ("startup", commands_of("startup", request.startup) != options.startup, "which began with other commands"),
         ("limits", limits is not None and limits.made() != options.limits, "which has other limits of output"),
         ("branch_dir", request.branch_dir != options.branch_dir, f"which has its branch in {options.branch_dir}"),
+        ("auto_checkpoints", request.auto_checkpoints > options.auto_checkpoints, "which keeps fewer checkpoints"),
         ("recover", request.recover and not options.recover, "which was opened without recover=True"),
     ):
         if differs and (name in Rules._fields or name in request.exact):

@@ -205,6 +205,8 @@ class Engine(Core):
         # Of bash at the checkpoints of this session, with what is not written to disk.
         self._states: dict[str, Snapshot] = {}
         self._forked_from: Snapshot | None = None  # the state of the session of which this one is a fork
+        # With automatic checkpoints: the state before what was written last, and how many commands had begun then.
+        self._moment: tuple[Snapshot, int] | None = None
 
     # -- open
 
@@ -224,6 +226,7 @@ class Engine(Core):
                 shell = self.own(spawn(self.options, env, self.branch), env)
             shell.resize(self.size)
             self.forget_bash()
+            self._moment = None
             self.learn(unseen=any(name.startswith("BASH_FUNC_") for name in env))
             yield from handshake(shell, self.options.tty, self.refuse_closed)
             for text in self.options.startup:
@@ -276,6 +279,11 @@ class Engine(Core):
 
         On the ordinary path, or on the general one, which also takes over a command that turns out to be unusual.
         """
+        if self.options.auto_checkpoints:
+            return (yield from self._run_with_checkpoint(request))
+        return (yield from self._run(request))
+
+    def _run(self, request: Request) -> Steps[Result]:
         last = self.last
         if self.shell is None or (last is not None and last.delivery.handed_back) or self.closed:
             yield from self._ready()
@@ -638,6 +646,8 @@ class Engine(Core):
     def checkpoint(self, name: str, end_jobs: bool) -> Steps[Checkpoint]:
         """Freeze the files of the branch and the state of bash; see ``Session.checkpoint``."""
         branch = yield from self._on_branch(end_jobs)
+        if self.options.auto_checkpoints:
+            yield from self._checkpoint_before()
         name = branch.free_name(name)
         snapshot = yield from self.snapshot((), None)
         made, is_new = branch.freeze(name, snapshot.for_file().to_bytes())
@@ -649,12 +659,21 @@ class Engine(Core):
     def rollback(self, name: str, files_only: bool, end_jobs: bool) -> Steps[Restored]:
         """Bring the files of the branch back, and bash; see ``Session.rollback``."""
         branch = yield from self._on_branch(end_jobs)
-        stored = branch.state(name)
+        if is_undo := not name:
+            name = yield from self._last_automatic(branch)
+        stored, go_back = branch.state(name), partial(branch.roll_back, name, is_undo)
         if not files_only:
             then = self._states.get(name) or Snapshot.from_bytes(stored)
-            return (yield from self.restart(then, partial(branch.roll_back, name)))
+            return (yield from self.restart(then, go_back))
         snapshot = yield from self.snapshot((), None)
-        return (yield from self._enter_layer(branch, snapshot)) if branch.roll_back(name) else Restored()
+        return (yield from self._enter_layer(branch, snapshot)) if go_back() else Restored()
+
+    def _last_automatic(self, branch: Branch) -> Steps[str]:
+        """Return the checkpoint of the moment before what was written last. Raises InvalidRequest."""
+        if not self.options.auto_checkpoints:
+            raise InvalidRequest("name a checkpoint: only a session with auto_checkpoints=N can take back a command")
+        yield from self._checkpoint_before()
+        return branch.last_automatic()
 
     def frozen(self) -> Steps[Frozen]:
         """Freeze the files and take a snapshot of bash. Raises JobsRunning."""
@@ -695,7 +714,13 @@ class Engine(Core):
                 " changed; do it again in the session itself",
                 (),
             )
-        return (yield from self.restart(fork.snapshot, partial(branch.take_over, fork.branch)))
+        state, most = now.for_file().to_bytes(), self.options.auto_checkpoints
+
+        def take_over() -> None:
+            if name := branch.take_over(fork.branch, state, most):
+                self._keep_state(branch, name, now)
+
+        return (yield from self.restart(fork.snapshot, take_over))
 
     def start_with(self, environment: Mapping[str, str], branch: Branch | None) -> None:
         super().start_with(environment, branch)
@@ -737,6 +762,47 @@ class Engine(Core):
             raise BranchUnavailable("this session writes to the files themselves: open it with branch= (--branch)")
         return self.branch
 
+    def _run_with_checkpoint(self, request: Request) -> Steps[Result]:
+        """Run a command, and make a checkpoint of the moment before it, if it has written anything."""
+        yield from self._ready()
+        with suppress(ShellSessionError):  # the result says it
+            yield from self._checkpoint_before()
+        result = yield from self._run(request)
+        if not result.runs_on and self.shell is not None and self._is_idle():
+            try:
+                yield from self._checkpoint_before()
+            except ShellSessionError as error:
+                return with_reason(result, f"no checkpoint: {error}")
+        return result
+
+    def _checkpoint_before(self) -> Steps[None]:
+        """Make an automatic checkpoint of the moment before what was written last, if anything was.
+
+        Raises JobsRunning and SnapshotUnavailable.
+        """
+        branch, most = self.the_branch(), self.options.auto_checkpoints
+        if not (is_written := branch.is_written) and self._moment is not None and self._moment[1] == self.begun:
+            return
+        if is_written and (who := self._writers()):
+            raise JobsRunning(f"{who} runs")
+        snapshot = yield from self.snapshot((), None)
+        if is_written:
+            then = snapshot if self._moment is None else self._moment[0]
+            self._keep_state(branch, branch.keep_before(then.for_file().to_bytes(), most), then)
+            yield from self._enter_layer(branch, snapshot)
+        self._moment = snapshot, self.begun
+
+    def _keep_state(self, branch: Branch, name: str, snapshot: Snapshot) -> None:
+        """Keep the state of bash at a checkpoint, and no state of one that is gone."""
+        known = {one.name for one in branch.checkpoints()}
+        self._states = {one: state for one, state in self._states.items() if one in known} | {name: snapshot}
+
+    def _writers(self) -> str:
+        """What may write to the files beside bash, by name; "" if nothing does."""
+        if not (living := self.live().family.living()):
+            return ""
+        return ", ".join(f"job {job.id}" for job in self.jobs if job.running) or f"process {living[0]}"
+
     def _on_branch(self, end_jobs: bool | None = None) -> Steps[Branch]:
         """Return the branch when bash alone can write to it. Raises JobsRunning.
 
@@ -747,8 +813,7 @@ class Engine(Core):
         shell = self.live()
         if end_jobs:
             yield from shell_end.kill_below(shell)
-        if living := shell.family.living():
-            names = ", ".join(f"job {job.id}" for job in self.jobs if job.running) or f"process {living[0]}"
+        if names := self._writers():
             advice = "or kill it" if end_jobs is None else "kill it, or pass end_jobs=True"
             raise JobsRunning(f"{names} may write to the files: wait for its end, {advice}; nothing was changed")
         if held := shell.open_below(branch.base):
