@@ -513,7 +513,7 @@ class AsyncSession(Base, LoopSession[Request]):
 
     async def close_if_idle(self, idle: float | None) -> None:
         """Close the session if nothing has run in it for ``idle`` seconds."""
-        if idle is not None and self._busy_loop() is None and not self.attached:
+        if idle is not None and self._busy_loop() is None and not self.is_needed():
             await self.do(self.engine.close_if_idle(idle))
 
     def jobs(self, released: bool = False) -> list[LoopJob]:

@@ -51,7 +51,8 @@ CALLBACK_RUNS = "its `on_output` callback has not returned yet: what the command
 class Base(AnySession[Request]):
     """The common part of ``Session`` and ``AsyncSession``."""
 
-    attached = False  # a person is attached to it: it is not closed for being idle
+    attached = False  # a person is attached to it
+    is_needed: Callable[[], bool] = bool  # whether it must not be closed for being idle
     relied_on = False  # a tool depends on its state: if it was closed for being idle, the next call reports that
     lasts = False  # its tool promises that it lasts as long as its agent: only an ``idle_ttl`` closes it
     idle_ttl: float | EllipsisType | None = ...  # its own, if a client has named one

@@ -52,7 +52,8 @@ class InnerHere(Inner, Protocol):
 
     engine: Engine
     line: Any  # its callers; a tool that is cancelled drops its own place
-    attached: bool  # a person is attached to it: it is not closed for being idle
+    attached: bool  # a person is attached to it
+    is_needed: Callable[[], bool]  # whether it must not be closed for being idle
     relied_on: bool  # a tool depends on its state: if it was closed for being idle, the next call reports that
     lasts: bool  # its tool promises that it lasts as long as its agent: only an ``idle_ttl`` closes it
     idle_ttl: float | EllipsisType | None  # its own, if a client has named one

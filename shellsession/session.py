@@ -360,7 +360,7 @@ class Session(Base, ThreadSession[Request]):
 
     def close_if_idle(self, idle: float | None) -> None:
         """Close the session if nothing has run in it for ``idle`` seconds. A thread in a verb prevents that at once."""
-        if idle is not None and not self.attached:
+        if idle is not None and not self.is_needed():
             self._if_free(self.engine.close_if_idle(idle))
 
     def jobs(self, released: bool = False) -> list[ThreadJob]:

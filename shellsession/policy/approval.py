@@ -116,7 +116,7 @@ class Question:
         """Why the command must not run; "" if it may."""
         if self.state == "accepted":
             return ""
-        who = {"declined": "a person declined it", "cancelled": "a person cancelled it"}.get(self.state, "")
+        who = "" if self.by is None else f"a person {self.state} it"
         return ": ".join(filter(None, (who, self.reason))) or "it was not confirmed"
 
     def to_dict(self) -> dict[str, Any]:

@@ -316,6 +316,16 @@ def test_question_outlives_the_daemon_and_nothing_runs_without_a_yes(number: int
             sh.run("echo x >> ran", patience=0.01)
 
 
+def test_session_whose_question_waits_is_not_closed_for_being_idle(daemon: Daemon, agent: str) -> None:
+    with connect(agent, daemon.socket, False, policy=_POLICY, idle_ttl=0.2) as sh:
+        with in_thread(lambda: sh.run("echo hi")) as result:
+            id = asked(daemon, agent)["id"]
+            time.sleep(1)  # five times what it may be idle, in which the daemon looks a hundred times
+            admin.answer(id, "accept", socket=daemon.socket)
+            assert result.result().stdout == "hi\n"
+        wait_until(lambda: agent not in {one["agent"] for one in admin.agents(daemon.socket)}, "its end for being idle")
+
+
 def test_prefix_holds_for_what_begins_with_it_also_in_the_next_daemon(tmp_path: Path) -> None:
     with running(tmp_path / "d") as daemon, connect("a", daemon.socket, False, policy=_POLICY) as sh:
         with in_thread(lambda: sh.run("echo one two")) as result:

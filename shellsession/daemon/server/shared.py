@@ -428,9 +428,14 @@ class SharedSession:
         self._read_by_key = ""  # the last request whose result a client has read by its key
         self.receipts, self._syncs = receipts
         self.approvals: Approvals  # of the daemon
+        session.is_needed = self._is_needed
         policy = self.engine.options.policy
         self.has_queue = policy is not None and policy.confirm == "queue"  # its questions wait in the daemon
         session._on_change(self.check_end)
+
+    def _is_needed(self) -> bool:
+        """Is a person attached, or asked? A question ends with the session."""
+        return self.session.attached or bool(self.approvals.waiting(self.agent))
 
     # -- queued requests
 
