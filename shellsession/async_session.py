@@ -566,7 +566,7 @@ class AsyncSession(Base, LoopSession[Request]):
     @property
     def branch(self) -> AsyncBranchFiles:
         """As ``Session.branch``; its methods are coroutines."""
-        return AsyncBranchFiles(self._act_on_branch)
+        return AsyncBranchFiles(self._act_on_branch, self._mine().branch_path)
 
     async def _act_on_branch(self, action: str, given: dict[str, Any]) -> Any:
         """Do what a method of ``AsyncBranchFiles`` does."""

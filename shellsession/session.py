@@ -439,7 +439,8 @@ class Session(Base, ThreadSession[Request]):
     @property
     def branch(self) -> BranchFiles:
         """What was written on the branch of the files: show it, apply it, or discard it."""
-        return BranchFiles(lambda *given: self._start(lambda: self._mine().act_on_branch(*given), ThreadPlace()))
+        act = self._mine().act_on_branch
+        return BranchFiles(lambda *given: self._start(lambda: act(*given), ThreadPlace()), self.engine.branch_path)
 
     def fork(self) -> Self:
         """Return a new session with the state of this one, and with its options: limits, sandbox, policy, redaction.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import shutil
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -203,6 +204,25 @@ def test_rollback_without_a_checkpoint_needs_automatic_ones(sh: Session) -> None
     sh.checkpoint()
     with pytest.raises(InvalidRequest, match="auto_checkpoints=N"):
         sh.rollback()
+
+
+def test_another_program_reads_and_writes_on_the_branch_by_its_path(sh: Session) -> None:
+    with pytest.raises(BranchUnavailable, match=r"open\(\) it"):
+        _ = sh.branch.path
+    sh.run("echo branch >file; mkdir -p d")
+    there = sh.branch.path
+    assert subprocess.run(["cat", f"{there}/file"], capture_output=True, check=True).stdout == b"branch\n"
+    subprocess.run(["sed", "-i", "s/branch/edited/", f"{there}/file"], check=True)
+    subprocess.run(["sh", "-c", "echo new >$0/d/new", there], check=True)
+    assert sh.run("cat file d/new").stdout == "edited\nnew\n"
+    assert [one.path for one in branch_of(sh).diff()] == ["d", "d/new", "file"]
+    sh.checkpoint("edited")
+    Path(sh.branch.path, "file").write_text("later\n")
+    assert sh.run("cat file").stdout == "later\n"
+    sh.rollback("edited")
+    assert not Path(there).exists()
+    assert Path(sh.branch.path, "file").read_text() == "edited\n"
+    assert of_base() == {"file": "base\n"}
 
 
 def attempts(sh: Session, *commands: str) -> list[Any]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, overload
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, overload
 
-from ..errors import InvalidRequest
+from ..errors import BranchUnavailable, InvalidRequest
 from .checkpoint import Checkpoint, name_of_checkpoint
 
 if TYPE_CHECKING:
@@ -25,14 +25,37 @@ def arguments(
     return {"since": name_of_checkpoint(since), "paths": listed, "overwrite": overwrite}
 
 
-class BranchFiles:
+_NO_PATH: Final = (
+    "there is no path to the branch: the session has none (branch=), a sandbox has it, or no bash runs: open() it"
+)
+
+
+class _Shown:
+    """The common part of ``BranchFiles`` and ``AsyncBranchFiles``.
+
+    ``act``: does what a method does. ``path``: returns the path of the branch; "" if there is none.
+    """
+
+    def __init__(self, act: Callable[[str, dict[str, Any]], Any], path: Callable[[], str]) -> None:
+        self._act, self._path = act, path
+
+    @property
+    def path(self) -> str:
+        """Where other programs of this user find the files of the branch, such as the edit tool of an agent.
+
+        It is below /proc, and holds until this bash ends: look again after a rollback or a restart. Raises
+        BranchUnavailable, also in a sandbox and before bash was started.
+        """
+        if not (path := self._path()):
+            raise BranchUnavailable(_NO_PATH)
+        return path
+
+
+class BranchFiles(_Shown):
     """What a session has written on its branch. ``session.branch`` is one.
 
     Each method raises BranchUnavailable if the session has no branch.
     """
-
-    def __init__(self, act: Callable[[str, dict[str, Any]], Any]) -> None:
-        self._act = act
 
     @overload
     def diff(self, since: Checkpoint | str = "", *, patch: Literal[False] = False) -> tuple[Change, ...]: ...
@@ -61,11 +84,8 @@ class BranchFiles:
         self._act("discard", arguments())
 
 
-class AsyncBranchFiles:
+class AsyncBranchFiles(_Shown):
     """As ``BranchFiles``, for asyncio."""
-
-    def __init__(self, act: Callable[[str, dict[str, Any]], Awaitable[Any]]) -> None:
-        self._act = act
 
     @overload
     async def diff(self, since: Checkpoint | str = "", *, patch: Literal[False] = False) -> tuple[Change, ...]: ...

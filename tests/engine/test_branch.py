@@ -140,6 +140,8 @@ def test_sandbox_on_a_branch_writes_to_the_branch(user: str, place: Place) -> No
             assert sh.run("echo branch >file; echo $(<file) $(ls)").stdout == "branch file sub\n"
             assert sh.run(f"umount {place.base}; unshare -Urm umount -l {place.base}; cat file").stdout == "branch\n"
             assert not sh.run(f"ls {place.layers}/layers/base/file").ok
+            with pytest.raises(BranchUnavailable, match="a sandbox has it"):
+                _ = sh.branch.path
             sh.restart()
             assert sh.run("cd sub; cat ../file").stdout == "branch\n"
             one = sh.checkpoint()  # the next layer reaches the mounts of the sandbox

@@ -77,6 +77,12 @@ def test_fork_begins_with_the_files_of_its_parent_and_neither_sees_what_the_othe
                 assert other.run("cat ../file; ls -1 ..").stdout == "one\nd\nfile\n"
                 assert changed(child, "fork") == ["d/new added", "file changed"]
                 assert changed(child) == ["d added", "d/new added", "file changed"]
+                for session, content in ((parent, "parent\n"), (child, "child\n")):  # for other programs of the user
+                    words = ["cat", f"{session.branch.path}/file"]
+                    assert subprocess.run(words, capture_output=True, text=True, check=False).stdout == content
+                    words = ["sh", "-c", 'echo edited >"$0"', f"{session.branch.path}/edited"]
+                    assert subprocess.run(words, check=False).returncode == 0
+                    assert session.run(f"cat {place.base}/edited; rm {place.base}/edited").stdout == "edited\n"
                 with child.fork() as grandchild:
                     assert grandchild.run("cat ../file; ls -1").stdout == "child\nnew\n"
                 assert child.rollback("fork").complete

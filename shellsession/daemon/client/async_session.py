@@ -169,7 +169,7 @@ class AsyncRemoteSession(Remote, LoopSession[PreparedRun]):
     @property
     def branch(self) -> AsyncBranchFiles:
         """As ``AsyncSession.branch``."""
-        return AsyncBranchFiles(self._act_on_branch)
+        return AsyncBranchFiles(self._act_on_branch, self._branch_path)
 
     async def attempt(self, command: Command, **options: Unpack[RunOptions]) -> AsyncAttempt:
         """As ``RemoteSession.attempt``."""

@@ -783,6 +783,9 @@ class Remote(AnySession[PreparedRun]):
         reply = await self._ask(self.message("branch", action=action, name=given["since"], **fields))
         return only_part(reply.parts) if action == "patch" else tuple(map(change_of, from_part(reply.parts)))
 
+    def _branch_path(self) -> str:
+        return str(self._info("branch_path", str))
+
     def _of_attempt(self, options: RunOptions) -> str:
         """The name of the agent of an attempt. Raises InvalidRequest."""
         refuse_unknown(f"{type(self).__name__}.attempt", options, RunOptions.__annotations__)

@@ -172,7 +172,7 @@ class RemoteSession(Remote, ThreadSession[PreparedRun]):
     @property
     def branch(self) -> BranchFiles:
         """As ``Session.branch``."""
-        return BranchFiles(lambda *given: self._backend.give(self._act_on_branch(*given)))
+        return BranchFiles(lambda *given: self._backend.give(self._act_on_branch(*given)), self._branch_path)
 
     def fork(self, agent: str) -> Self:
         """Return a session of another agent, with the state, the options and the rules of this one.

@@ -698,9 +698,8 @@ async def _resize(shared: SharedSession, incoming: Incoming) -> None:
 async def _info(shared: SharedSession, incoming: Incoming) -> Answer:
     session = shared.session
     value = {"state": session.state, "cwd": session.cwd, "idle": session.idle, "size": list(session.size)}
-    return Answer(
-        {"value": value | {"redact": redact_data(session.redact)}}, (shared.command.encode("utf-8", "replace"),)
-    )
+    value |= {"redact": redact_data(session.redact), "branch_path": shared.engine.branch_path()}
+    return Answer({"value": value}, (shared.command.encode("utf-8", "replace"),))
 
 
 async def _why(shared: SharedSession, _: Incoming) -> Answer:

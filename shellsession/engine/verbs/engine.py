@@ -762,6 +762,13 @@ class Engine(Core):
             raise BranchUnavailable("this session writes to the files themselves: open it with branch= (--branch)")
         return self.branch
 
+    def branch_path(self) -> str:
+        """From any thread: where other programs see the files of the branch now; "" if there is none."""
+        shell, branch = self.shell, self.branch
+        if shell is None or branch is None or shell.launch.is_sandboxed or self.closed:
+            return ""
+        return f"/proc/{shell.pid}/root{branch.base}"
+
     def _run_with_checkpoint(self, request: Request) -> Steps[Result]:
         """Run a command, and make a checkpoint of the moment before it, if it has written anything."""
         yield from self._ready()
