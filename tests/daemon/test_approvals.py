@@ -23,6 +23,7 @@ from sandboxes import needs_bwrap
 from system import PYTHON, wait_until
 
 from shellsession import (
+    Daemon as Watcher,
     DaemonUnavailable,
     InvalidRequest,
     Policy,
@@ -35,6 +36,7 @@ from shellsession import (
 )
 from shellsession.daemon.client import admin
 
+PROGRAM = str(Path(sys.executable).with_name("shellsession"))
 _POLICY = Policy(confirm="queue", confirm_timeout=None)
 
 
@@ -326,6 +328,22 @@ def test_session_whose_question_waits_is_not_closed_for_being_idle(daemon: Daemo
         wait_until(lambda: agent not in {one["agent"] for one in admin.agents(daemon.socket)}, "its end for being idle")
 
 
+def test_command_over_a_pipe_waits_for_a_yes_too(daemon: Daemon, agent: str) -> None:
+    with connect(agent, daemon.socket, via=("env",), remote=PROGRAM, policy=_POLICY) as sh:
+        with (
+            in_thread(lambda: sh.run("echo hi")) as result,
+            Watcher(daemon.socket, via=("env",), remote=PROGRAM) as there,
+        ):
+            id = asked(daemon, agent)["id"]
+            assert [one["id"] for one in there.approvals(agent)] == [id]
+            there.answer(id, "accept_session")
+            assert result.result().stdout == "hi\n"
+        assert sh.run("echo hi").stdout == "hi\n"
+        with pytest.raises(PolicyRefused, match="nobody has answered"):
+            sh.run("echo ho", patience=0.01)
+        sh.close()
+
+
 def test_prefix_holds_for_what_begins_with_it_also_in_the_next_daemon(tmp_path: Path) -> None:
     with running(tmp_path / "d") as daemon, connect("a", daemon.socket, False, policy=_POLICY) as sh:
         with in_thread(lambda: sh.run("echo one two")) as result:
@@ -456,6 +474,66 @@ def test_agent_cannot_change_another_one(words: str, daemon: Daemon, agent: str,
         assert other.state == "running"
         other.close()
         sh.close()
+
+
+_OF_OTHERS = """
+import sys
+from shellsession import InvalidRequest, connect
+
+socket, victim = sys.argv[1:]
+with connect(victim, socket, False) as other:
+    (job,) = other.jobs()
+    changes = {
+        "kill_job": job.kill,
+        "release_job": job.release,
+        "write_file": lambda: other.write_file("file", b"x"),
+        "resize": lambda: other.resize(40, 10),
+    }
+    for verb, change in changes.items():
+        try:
+            change()
+        except InvalidRequest as error:
+            assert f"{verb} was asked for inside the session of agent" in str(error), error
+        else:
+            sys.exit(f"{verb} is not refused")
+print("all refused")
+"""
+
+
+def test_agent_cannot_change_jobs_files_or_the_terminal_of_another_one(daemon: Daemon, agent: str, place: Path) -> None:
+    victim = agent + "v"
+    (place / "others.py").write_text(_OF_OTHERS, encoding="utf-8")
+    with (
+        connect(agent, daemon.socket, False, cwd=place) as sh,
+        connect(victim, daemon.socket, False, cwd=place) as other,
+    ):
+        other.run("sleep 1000 &")
+        done = sh.run(f"{PYTHON} others.py {daemon.socket} {victim}")
+        assert (done.stdout, done.stderr) == ("all refused\n", "")
+        assert [job.exit_code for job in other.jobs()] == [None]
+        assert not (place / "file").exists()
+        other.close()
+        sh.close()
+
+
+def test_answer_of_what_a_session_has_left_is_refused(
+    sh: RemoteSession, daemon: Daemon, agent: str, place: Path
+) -> None:
+    """Neither its bash nor a session of this daemon is among its ancestors any more: the tag tells."""
+    other = agent + "left"
+    with in_thread(lambda: sh.run("echo hi")) as result, connect(other, daemon.socket, False, cwd=place) as left:
+        id = asked(daemon, sh.agent)["id"]
+        answer = f"{PYTHON} -m shellsession approvals accept {id} --socket {daemon.socket}"
+        wait = f"until [ -e go ]; do sleep 0.02; done; {answer} >said 2>&1; echo $? >done"
+        left.run(f"setsid bash -c '{wait}' >out 2>&1 </dev/null &")
+        (job,) = left.jobs()
+        job.release()
+        left.close()
+        (place / "go").touch()
+        wait_until((place / "done").exists, "the answer")
+        assert "by a process of a session, or that a session has left" in (place / "said").read_text()
+        admin.answer(id, "accept", socket=daemon.socket)
+        assert result.result().stdout == "hi\n"
 
 
 def test_agent_can_still_end_its_own_session(daemon: Daemon, agent: str) -> None:
