@@ -267,7 +267,8 @@ class Branch:
                 self.layers, self._checkpoints, self._parent, self._opened = before
                 if isinstance(error, OSError):
                     raise BranchUnavailable(
-                        f"the branch in {self.directory} cannot be changed ({error}): it is as it was before"
+                        f"the branch in {self.directory} cannot be changed ({error.strerror}), and is as it was before:"
+                        " if there is no space, drop checkpoints, remove files, apply, or discard"
                     ) from error
                 raise
             self._sweep()
@@ -455,7 +456,7 @@ class Branch:
         ``drop``: forget the checkpoint then. Returns whether there is a new layer, as ``freeze`` does.
         """
         layers = self._named(name).layers
-        with self._changing():
+        with self._disk.freeing(), self._changing():
             if is_new := layers != self.layers[:-1] or self.is_written:
                 self.layers = [*layers]
                 self._add_layer()
@@ -467,7 +468,7 @@ class Branch:
     def drop(self, name: str) -> None:
         """Forget a checkpoint. Raises InvalidRequest."""
         self._named(name)
-        with self._changing():
+        with self._disk.freeing(), self._changing():
             self._forget(name)
 
     def _forget(self, name: str) -> None:
@@ -493,7 +494,8 @@ class Branch:
         Applied as a whole, the branch begins anew: without layers, and without checkpoints, which were of another base.
         """
         uppers = self._uppers()
-        done = apply(self.base, uppers, self.directory, self._opened, paths=paths, overwrite=overwrite)
+        with self._disk.freeing():
+            done = apply(self.base, uppers, self.directory, self._opened, paths=paths, overwrite=overwrite)
         whole = paths is None and not changes(self.base, uppers)
         if whole:
             self._begin_anew(moment(self.base))
@@ -504,7 +506,7 @@ class Branch:
         self._begin_anew(self._opened)
 
     def _begin_anew(self, opened: int) -> None:
-        with self._changing():
+        with self._disk.freeing(), self._changing():
             self.layers, self._checkpoints, self._parent, self._opened = [], {}, "", opened
             self._add_layer()
 

@@ -6,6 +6,7 @@ On disk::
     layers/N/upper        what was written in one layer; layers/N/work is the kernel's
     layers/base           the directory of which it is a branch, for the kernel
     forks/NAME            of a fork: its branch.json and states
+    reserve               space for ``freeing``
 
 Law: a layer stays as long as a branch.json names it. Whoever makes, names or removes layers is ``alone``.
 """
@@ -26,6 +27,9 @@ from . import mounts
 RECORD: Final = "branch.json"
 LAYERS: Final = "layers"
 FORKS: Final = "forks"
+# It takes up space that a full disk lacks for what frees some: a new layer, a record and a journal.
+_RESERVE: Final = "reserve"
+_RESERVED: Final = 1 << 16
 
 
 class Layers:
@@ -40,6 +44,25 @@ class Layers:
     def make(self) -> None:
         """Make the directory, unless it is there."""
         os.makedirs(os.path.join(self.directory, mounts.BASE), 0o700, exist_ok=True)
+        self._reserve()
+
+    def _reserve(self) -> None:
+        with suppress(OSError):
+            fd = os.open(os.path.join(self.top, _RESERVE), os.O_WRONLY | os.O_CREAT, 0o600)
+            try:
+                os.posix_fallocate(fd, 0, _RESERVED)
+            finally:
+                os.close(fd)
+
+    @contextmanager
+    def freeing(self) -> Iterator[None]:
+        """Let what frees space have that which is reserved."""
+        with suppress(FileNotFoundError):
+            os.unlink(os.path.join(self.top, _RESERVE))
+        try:
+            yield
+        finally:
+            self._reserve()
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -108,7 +131,7 @@ class Layers:
 
 def is_file(name: str) -> bool:
     """Is it, in the directory of a branch, the name of a file of ours, or of one that a kill has cut off?"""
-    return name.lstrip(".").startswith(("branch.json", "apply.", "applied."))
+    return name.lstrip(".").startswith((RECORD, "apply.", "applied.", _RESERVE))
 
 
 def record_of(directory: str) -> dict[str, Any] | None:
@@ -147,7 +170,19 @@ def lock_of(directory: str) -> int | None:
 
 
 def remove(directory: str) -> None:
-    """Remove a tree of ours, also where a command has taken away its modes."""
+    """Remove a tree of ours, also where a command has taken away its modes, and give back its space.
+
+    An overlay that is mounted, although another one covers it, keeps the files that it has shown: so they are emptied.
+    One with further hard links may be in a layer that was merged of this one.
+    """
+    for top, _, names in os.walk(directory):
+        for name in names:
+            with suppress(OSError):
+                about = os.lstat(path := os.path.join(top, name))
+                if stat.S_ISREG(about.st_mode) and about.st_blocks and about.st_nlink == 1:
+                    if not about.st_mode & stat.S_IWUSR:
+                        os.chmod(path, 0o600)
+                    os.truncate(path, 0)
 
     def retry(_: object, path: str, __: object) -> None:
         for one in (os.path.dirname(path), path):

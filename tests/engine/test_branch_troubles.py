@@ -1,0 +1,119 @@
+"""A branch where it is hard: on a full disk, with many files, beside another session, below programs that rename."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shellsession import Conflict, Session
+from shellsession.branch.mounts import fault
+
+if reason := fault():
+    pytest.skip(reason, allow_module_level=True)
+
+_FULL = """
+import subprocess, sys
+from pathlib import Path
+from shellsession import BranchUnavailable, Session
+base, disk = (Path(sys.argv[1], name) for name in ("base", "disk"))
+for one in (base, disk):
+    one.mkdir()
+(base / "file").write_text("base\\n")
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "t", disk], check=True)
+with Session(cwd=base, branch=base, branch_dir=disk / "layers", timeout=20) as sh:
+    def fill(name):
+        assert "No space left on device" in sh.run(f"head -c 2000000 /dev/zero >{name}").stderr
+    sh.run("echo one >file; X=kept", check=True)
+    sh.checkpoint("one")
+    fill("big")
+    for name in ("two", "three"):
+        try:
+            sh.checkpoint(name)
+        except BranchUnavailable as error:
+            assert "No space left on device" in str(error) and "as it was before" in str(error), error
+        else:
+            assert False, "checkpoint"
+    assert [one.name for one in sh.checkpoints()] == ["one"]
+    assert sh.run("ls -1; cat file; echo $X; rm big; echo more >>file; cat file").stdout == (
+        "big\\nfile\\none\\nkept\\none\\nmore\\n")
+    fill("big")
+    assert [one.path for one in sh.branch.diff()] == ["big", "file"]
+    sh.rollback("one")  # what frees space works
+    assert sh.run("ls -1; cat file; echo $X").stdout == "file\\none\\nkept\\n"
+    fill("big")
+    sh.drop_checkpoint("one")
+    assert [one.path for one in sh.branch.apply(["file"])] == ["file"]
+    sh.run("rm big", check=True)
+    sh.checkpoint("small")
+    fill("big")
+    sh.branch.discard()
+    assert sh.run("ls -1; cat file").stdout == "file\\none\\n"
+    fill("big")
+    sh.branch.apply()
+    for _ in range(3):  # also while the covered overlays are mounted
+        fill("again")
+        sh.run("chmod 400 again; mkdir d; mv again d", check=True)
+        sh.branch.discard()
+        sh.run("head -c 500000 /dev/zero >half && rm half", check=True)
+assert (sorted(path.name for path in base.iterdir()), (base / "file").read_text()) == (["big", "file"], "one\\n")
+"""
+
+
+def test_full_disk_is_told_nothing_is_lost_and_what_frees_space_works(tmp_path: Path) -> None:
+    command = ["unshare", "-Urm", sys.executable, "-c", _FULL, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+    assert (done.stderr, done.returncode) == ("", 0)
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Iterator[Path]:
+    (made := tmp_path / "base").mkdir()
+    yield made
+    shutil.rmtree(made)
+
+
+def session(base: Path, name: str = "layers") -> Session:
+    return Session(cwd=base, branch=base, branch_dir=base.parent / name, timeout=50)
+
+
+def test_ten_thousand_files_of_one_directory_are_kept_compared_and_applied(base: Path) -> None:
+    for number in range(10_000):
+        (base / f"f{number}").write_text(f"{number}\n")
+    with session(base) as sh:
+        sh.run("rm f*[0-4]; for one in f*5; do echo more >>$one; done; touch n{0..4999}", check=True)
+        one = sh.checkpoint()
+        assert one.size == sum(len(f"{number}\nmore\n") for number in range(5, 10_000, 10))
+        sh.run("rm -r ./*; mkdir f5; touch f5/{0..99}")
+        assert len(sh.branch.diff()) == 10_000 + 100
+        sh.rollback(one)
+        found = sh.branch.diff()
+        kinds = {kind: sum(one.kind == kind for one in found) for kind in ("added", "removed", "changed")}
+        assert kinds == {"added": 5_000, "removed": 5_000, "changed": 1_000}
+        assert sh.branch.apply() == found
+        assert sh.run("ls | wc -l; cat f25").stdout == "10000\n25\nmore\n"
+    assert sum(1 for _ in base.iterdir()) == 10_000
+    assert (base / "f25").read_text() == "25\nmore\n"
+
+
+def test_of_two_sessions_on_one_directory_the_first_to_apply_wins(base: Path) -> None:
+    (base / "file").write_text("base\n")
+    with session(base, "one") as one, session(base, "two") as two:
+        for sh, name in ((one, "one"), (two, "two")):
+            sh.run(f"echo {name} >>file; echo {name} >{name}", check=True)
+        assert (one.run("cat *").stdout, two.run("cat *").stdout) == ("base\none\none\n", "base\ntwo\ntwo\n")
+        time.sleep(0.02)  # a tick of the file system's clock
+        one.branch.apply()
+        with pytest.raises(Conflict) as caught:
+            two.branch.apply()
+        assert caught.value.paths == ("file",)
+        assert {path.name: path.read_text() for path in base.iterdir()} == {"file": "base\none\n", "one": "one\n"}
+        assert [change.path for change in two.branch.apply(["two"])] == ["two"]
+        two.branch.apply(overwrite=True)
+    assert {path.name for path in base.iterdir()} == {"file", "one", "two"}
+    assert (base / "file").read_text() == "base\ntwo\n"
