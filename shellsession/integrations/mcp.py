@@ -223,9 +223,11 @@ def serve(
 
 async def _publish(toolbox: Toolbox, bus: InMemorySubscriptionBus) -> None:
     """Tell the subscribers of the resource whenever there is something new in it."""
+    last = 0
     while True:
         try:
-            if await toolbox.await_notice():
+            if (number := await toolbox.await_notice(last)) != last:
+                last = number
                 await bus.publish(ResourceUpdated(uri=NOTICES))
         except ShellSessionError:
             await anyio.sleep(_RETRY)

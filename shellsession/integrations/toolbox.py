@@ -15,7 +15,7 @@ import inspect
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
@@ -384,6 +384,10 @@ class _Monitor:
     def __init__(self, id: str | None, watch: dict[str, Any], left: int, number: int) -> None:
         self.id, self.watch, self.left, self.number = id, watch, left, number
 
+    def sees(self, notice: Notice) -> bool:
+        """Whether the notice is of the job of this monitor, or of no monitor."""
+        return self.id in (None, notice.id) or notice.kind not in ("printed", "silent")
+
 
 class ToolOptions(TypedDict, total=False):
     """The options of the tools of each SDK; ``Toolbox`` explains them."""
@@ -447,7 +451,7 @@ class Toolbox:
         self._receipts = receipts
         self.verbs = self._ALL if monitor else self.VERBS
         self._monitors: list[_Monitor] = []
-        self._watches: list[dict[str, Any]] = []  # of the latest monitors, also of those that have ended
+        self._latest: list[_Monitor] = []  # monitors, also some that have ended: for ``notices``
         self._noticed = 0  # the number of the last notice of the session that a monitor has read
         self._on_output, self._policy = on_output, policy
         self._connect = connect or reopen
@@ -516,26 +520,42 @@ class Toolbox:
         return "\n".join((*lines, text))
 
     async def notices(self) -> list[Notice]:
-        """The notices of the session that are kept."""
+        """The notices of the session that are kept: those of each monitor, and those of none."""
+        found = dict[int, Notice]()
         with suppress(ShellSessionError):
-            return [one async for one in self._session.events(**self._watch_of_all, after=0, timeout=_LOOK)]
-        return []
+            for monitor in self._listened:
+                async for notice in self._session.events(**monitor.watch, after=0, timeout=_LOOK):
+                    if monitor.sees(notice):
+                        found[notice.number] = notice
+        return [found[number] for number in sorted(found)]
 
-    async def await_notice(self) -> bool:
-        """Wait for a second. True once something has happened that ``notices`` lists. Raises ShellSessionError."""
-        events = self._session.events(**self._watch_of_all, timeout=_LISTEN)
-        async for _ in events:
-            await events.aclose()
-            return True
-        return False
+    async def await_notice(self, after: int) -> int:
+        """Wait for a second for a notice that ``notices`` lists, after that number. Returns its number, or ``after``.
+
+        Raises ShellSessionError.
+        """
+        looks = [asyncio.ensure_future(self._await_notice(monitor, after)) for monitor in self._listened]
+        try:
+            for look in asyncio.as_completed(looks):
+                if (number := await look) != after:
+                    return number
+            return after
+        finally:
+            for one in looks:
+                one.cancel()
+            await asyncio.gather(*looks, return_exceptions=True)
+
+    async def _await_notice(self, monitor: _Monitor, after: int) -> int:
+        async with aclosing(self._session.events(**monitor.watch, after=after, timeout=_LISTEN)) as events:
+            async for notice in events:
+                if monitor.sees(notice):
+                    return notice.number
+        return after
 
     @property
-    def _watch_of_all(self) -> dict[str, Any]:
-        """What the latest monitors watch for, in one."""
-        patterns = [watch["pattern"] for watch in self._watches if "pattern" in watch]
-        silences = [watch["silence"] for watch in self._watches if "silence" in watch]
-        watch: dict[str, Any] = {"pattern": "|".join(patterns)} if patterns else {}
-        return watch | ({"silence": min(silences)} if silences else {})
+    def _listened(self) -> list[_Monitor]:
+        """The monitors whose notices are listed; in place of none, one that watches for nothing of its own."""
+        return self._latest or [_Monitor(None, {}, 0, 0)]
 
     def _concerns(self, monitor: _Monitor, notice: Notice, verb: str) -> bool:
         """Whether the model is to be told. The end of a job may be known already, and so may that of a command."""
@@ -585,7 +605,8 @@ class Toolbox:
             watch["silence"] = silence
         self._max_chars = min(self._max_chars, max(self._all_chars // 2, self._all_chars - _NOTICES * _NOTICE))
         self._monitors.append(_Monitor(job, watch, most, self._noticed))
-        self._watches = [*self._watches, watch][-_MONITORS:]
+        ended = [one for one in self._latest if one not in self._monitors]
+        self._latest = [*ended[-_MONITORS:], *self._monitors]
         return "[you are told at the beginning of a later result]"
 
     async def bash(self, command: Command, timeout: Timeout = None, interactive: Interactive = False) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from daemons import Daemon
+from gates import Gate
 from system import PATIENCE
 from test_mcp import serving
 
@@ -90,5 +92,45 @@ def test_mcp_resource_of_notices_can_be_subscribed_to() -> None:
             (notice,) = json.loads(found.contents[0].text)
             assert (notice["kind"], notice["id"], notice["text"]) == ("printed", "j1", "ready")
             assert (await talk.call("bash", command="echo a"))[0] == "[notice: job j1 has printed: ready]\na"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("agent", [False, True])
+def test_mcp_resource_has_the_notices_of_each_monitor(agent: bool, daemon: Daemon, place: Path) -> None:
+    """Each once, also those of a monitor that has ended; a monitor of one job has no lines of another."""
+    gate = Gate(place)
+
+    async def main() -> None:
+        options = ["--session", "many-monitors", "--socket", daemon.socket] if agent else []
+        async with serving("--monitor", *options) as talk, asyncio.timeout(PATIENCE):
+
+            async def listed() -> list[tuple[str, str, str]]:
+                found = await talk.client.read_resource(_SERVER)
+                notices = json.loads(found.contents[0].text)
+                assert len({one["number"] for one in notices}) == len(notices)
+                return [(one["kind"], one["id"], one["watch"]) for one in notices]
+
+            await talk.call("bash", command=f"({gate.text}; echo second) &")
+            await talk.call("bash", command="(sleep 99; echo second) &")
+            async with talk.client.listen(resource_subscriptions=[_SERVER]) as updates:
+                told = aiter(updates)
+                await talk.call("monitor", job="j1", text="begun", most=1)
+                await anext(told)
+                await talk.call("monitor", text="second")
+                await talk.call("monitor", job="j2", silence=0.05)
+                await talk.call("monitor", silence=0.1)
+                while len(await listed()) < 4:
+                    await anext(told)
+                gate.open()
+                while ("printed", "j1", "second") not in await listed():
+                    await anext(told)
+            assert sorted({one for one in await listed() if one[0] != "ended"}) == [
+                ("printed", "j1", "begun"),
+                ("printed", "j1", "second"),
+                ("silent", "j1", "0.1"),
+                ("silent", "j2", "0.05"),
+                ("silent", "j2", "0.1"),
+            ]
 
     asyncio.run(main())
