@@ -374,31 +374,43 @@ def _check_variables(env: object) -> None:
             raise InvalidRequest(f"env: the value of {name} contains a NUL byte, which no variable can have")
 
 
+_OF_SHELL: Final = ("added", "changed", "removed")
+
+
 class Changes(Record):
     """What a command has changed in its shell: pairs of a kind and a name, such as ("variable", "X").
 
     The kinds are "variable", "function", "alias", "trap", "option", "cwd" and "umask". The name of an option is that of
     ``set -o`` or ``shopt``; of "cwd" and "umask" it is the new value. No other value is here: it may be a secret.
+
+    ``files``: with a branch, what it has written there: pairs of "added", "changed" or "removed" and a path. It has at
+    most some hundreds, and ``files_omitted`` counts the rest.
     """
 
     added: tuple[tuple[str, str], ...] = ()
     changed: tuple[tuple[str, str], ...] = ()
     removed: tuple[tuple[str, str], ...] = ()
+    files: tuple[tuple[str, str], ...] = ()
+    files_omitted: int = 0
 
     def __bool__(self) -> bool:
-        return bool(self.added or self.changed or self.removed)
+        return bool(self.added or self.changed or self.removed or self.files)
 
-    def to_dict(self) -> dict[str, list[list[str]]]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the fields as values for JSON."""
-        return {name: [list(pair) for pair in getattr(self, name)] for name in self._types}
+        pairs = {name: [list(pair) for pair in getattr(self, name)] for name in (*_OF_SHELL, "files")}
+        return {**pairs, "files_omitted": self.files_omitted}
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Changes:
         """Return the changes from which ``to_dict`` made this. Raises TypeError, ValueError or KeyError otherwise."""
-        fields = {name: tuple((kind, one) for kind, one in given[name]) for name in cls._types}
+        listed = {**{name: given[name] for name in _OF_SHELL}, "files": given.get("files", ())}
+        fields = {name: tuple((kind, one) for kind, one in pairs) for name, pairs in listed.items()}
         if any(type(text) is not str for pairs in fields.values() for pair in pairs for text in pair):
             raise TypeError("changes must be pairs of texts")
-        return cls(**fields)
+        if type(omitted := given.get("files_omitted", 0)) is not int:
+            raise TypeError("files_omitted must be a number")
+        return cls(**fields, files_omitted=omitted)
 
 
 # The names of the options of ``run``, without ``check``: that only asks for an error, and no request has it.

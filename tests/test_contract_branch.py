@@ -15,10 +15,11 @@ from typing import Any, Final, cast
 import kinds
 import pytest
 
-from shellsession import BranchUnavailable, CommandFailed, Conflict, InvalidRequest, JobsRunning, Session
+from shellsession import BranchUnavailable, CommandFailed, Conflict, InvalidRequest, JobsRunning, Result, Session
 from shellsession.branch.attempt import Attempt
 from shellsession.branch.files import BranchFiles
 from shellsession.branch.mounts import fault
+from shellsession.models import Changes
 
 if reason := fault():
     pytest.skip(reason, allow_module_level=True)
@@ -223,6 +224,23 @@ def test_another_program_reads_and_writes_on_the_branch_by_its_path(sh: Session)
     assert not Path(there).exists()
     assert Path(sh.branch.path, "file").read_text() == "edited\n"
     assert of_base() == {"file": "base\n"}
+
+
+def test_files_that_a_command_has_written_are_among_its_changes(sh: Session) -> None:
+    sh.run("echo one >kept; mkdir d")
+    result = sh.run("echo two >file; echo >d/new; rm kept; X=1", changes=True)
+    assert result.changes == Changes(
+        added=(("variable", "X"),), files=(("added", "d/new"), ("changed", "file"), ("removed", "kept"))
+    )
+    assert Result.from_json(result.to_json()) == result
+    assert sh.run("cat file; X=2", changes=True).changes == Changes(changed=(("variable", "X"),))
+    found = sh.run("for i in {1000..1999}; do echo >n$i; done; unset i", changes=True).changes
+    assert found is not None
+    assert (len(found.files), found.files[0], found.files_omitted) == (500, ("added", "n1000"), 500)
+    assert sh.run("sleep 100 & echo >e", changes=True).changes == Changes(files=(("added", "e"),))
+    result = sh.run("echo >f", changes=True)
+    assert (result.changes, result.reason) == (Changes(), "the files that it wrote are not told: job j1 runs")
+    assert sh.run("ls -d [a-m]*").stdout == "d  e  f  file\n"
 
 
 def attempts(sh: Session, *commands: str) -> list[Any]:

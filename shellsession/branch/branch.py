@@ -484,6 +484,10 @@ class Branch:
         """What the branch changes, since a checkpoint or ("") since it was begun. Raises InvalidRequest and OSError."""
         return changes(self.base, self._uppers(), since=self._count(since))
 
+    def written_last(self) -> tuple[Change, ...]:
+        """What was written since the files were frozen last."""
+        return changes(self.base, self._uppers(), since=len(self.layers) - 1)
+
     def patch(self, since: str) -> bytes:
         """The same as a patch that git takes."""
         return patch(self.base, self._uppers(), since=self._count(since))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from ..models import Changes
 from .snapshot import Snapshot
 from .values import OF_CD
+
+# A result names at most this many files, with this many characters: the header of a message holds it.
+_FILES_MOST: Final = 500
+_PATHS_MOST: Final = 1 << 15
 
 
 class Listing(NamedTuple):
@@ -31,6 +35,16 @@ def changes_of_state(before: Snapshot, after: Snapshot) -> Changes:
     return _with_places(_changes(before, after), before, after)
 
 
+def with_files(found: Changes, files: Sequence[tuple[str, str]]) -> Changes:
+    """Return the changes with these files: pairs of what became of one, and its path. Too many are cut."""
+    size, shown = 0, list[tuple[str, str]]()
+    for pair in files[:_FILES_MOST]:
+        if (size := size + len(pair[1])) > _PATHS_MOST:
+            break
+        shown.append(pair)
+    return found.__replace__(files=tuple(shown), files_omitted=len(files) - len(shown))
+
+
 def _with_places(found: Changes, before: Listing | Snapshot, after: Listing | Snapshot) -> Changes:
     places = (("cwd", before.cwd, after.cwd), ("umask", f"{before.umask:04o}", f"{after.umask:04o}"))
     moved = tuple((kind, new) for kind, old, new in places if old != new)
@@ -45,7 +59,7 @@ def _changes(before: Snapshot, after: Snapshot) -> Changes:
         changed += [(kind, name) for name in old.keys() & new.keys() if old[name] != new[name]]
     for was, now in ((before.options, after.options), (before.shopts, after.shopts)):
         changed += [("option", name) for name in was ^ now]
-    return Changes(*(tuple(sorted(pairs)) for pairs in (added, changed, removed)))
+    return Changes(tuple(sorted(added)), tuple(sorted(changed)), tuple(sorted(removed)))
 
 
 def _tables(before: Snapshot, after: Snapshot) -> Iterator[tuple[str, Mapping[str, object], Mapping[str, object]]]:

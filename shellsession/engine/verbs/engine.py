@@ -42,7 +42,7 @@ from ...options import Options
 from ...paging import Piece
 from ...search import TOO_SLOW, SearchTooSlow
 from ...signatures import Seconds
-from ...state.comparison import Listing, changes, changes_of_state
+from ...state.comparison import Listing, changes, changes_of_state, with_files
 from ...state.snapshot import Snapshot
 from ...state.values import Difference, Restored
 from ...text import INTERRUPTED, REASONS, some
@@ -288,6 +288,7 @@ class Engine(Core):
         if self.shell is None or (last is not None and last.delivery.handed_back) or self.closed:
             yield from self._ready()
         shell, ordinary, unread, before = self.shell, self._ordinary, None, None
+        untold = ""
         try:
             if ordinary is not None and (call := ordinary.send(self, request)) is not None:
                 while (yield ordinary.wait) and not self.is_parents and ordinary.has_only_prompt():
@@ -297,6 +298,8 @@ class Engine(Core):
                 self._ordinary = None
             else:
                 unread = self.due if self.host.tells_unread else None
+                if request.changes and self.branch is not None:
+                    untold = yield from self._freeze_for_files()
                 before = (yield from self._list_state()) if request.changes else None
                 call = yield from self._begin(request)
             # A command that could not be typed has its result already.
@@ -305,7 +308,7 @@ class Engine(Core):
             if unread is not None and unread.state_kept:  # else the loss itself is reported
                 result = with_reason(result, unread_ending(unread))
             if before is not None and self.shell is shell:
-                result = yield from self._with_changes(result, before)
+                result = yield from self._with_changes(result, before, untold)
             self._ordinary = Ordinary.after(self, call, ordinary)
             return result
         except GeneratorExit:
@@ -319,12 +322,27 @@ class Engine(Core):
         """Return the state before a command; None if the shell has ended, which the command reports."""
         return (yield from state.listing(self, anew=False)) if self._is_idle() else None
 
-    def _with_changes(self, result: Result, before: Listing) -> Steps[Result]:
-        """Return the result with what has changed, if that can be told."""
+    def _with_changes(self, result: Result, before: Listing, untold: str) -> Steps[Result]:
+        """Return the result with what has changed, if that can be told. ``untold``: why its files cannot."""
         with suppress(SnapshotUnavailable):
             if self._is_idle() and not result.still_running:
-                return result.__replace__(changes=changes(before, (yield from state.listing(self))))
+                found = changes(before, (yield from state.listing(self)))
+                if self.branch is not None and not untold:
+                    written = yield from apart(self.branch.written_last)
+                    found = with_files(found, [(one.kind, one.path) for one in written])
+                return with_reason(result.__replace__(changes=found), untold)
         return result
+
+    def _freeze_for_files(self) -> Steps[str]:
+        """Freeze the files, so that a command's own can be told. Returns why they cannot."""
+        try:
+            if self.the_branch().is_written:
+                if who := self._writers():
+                    raise JobsRunning(f"{who} runs")
+                yield from self.frozen()
+        except ShellSessionError as error:
+            return f"the files that it wrote are not told: {error}"
+        return ""
 
     def _is_idle(self) -> bool:
         shell = self.live()
