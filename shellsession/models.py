@@ -617,25 +617,26 @@ def question_in(stdout: bytes, stderr: bytes) -> str:
     return next(filter(None, (*unfinished, *complete)), "")
 
 
+# Of several processes, what explains most comes first.
 WhyKind = Literal[
+    "stopped",
     "cpu",
-    "children",
-    "disk",
-    "fifo",
-    "files",
-    "itself",
-    "listen",
     "lock",
     "network",
-    "nothing",
-    "output",
-    "pipe",
-    "signal",
-    "sleep",
-    "socket",
-    "stopped",
     "terminal",
+    "fifo",
+    "pipe",
+    "socket",
+    "output",
+    "disk",
+    "listen",
+    "files",
+    "sleep",
+    "children",
+    "signal",
+    "itself",
     "unknown",
+    "nothing",
 ]
 
 

@@ -25,7 +25,6 @@ from functools import wraps
 from os import PathLike
 from types import EllipsisType
 from typing import (
-    TYPE_CHECKING,
     Any,
     BinaryIO,
     Concatenate,
@@ -54,13 +53,11 @@ from .models import (
     checked,
     to_bytes,
 )
+from .notices import Notice, Watch
 from .paging import Query, Range, query_for
 from .patterns import Pattern, compiled
 from .redact import Redact, masker
 from .text import MAX_CHARS, decoded
-
-if TYPE_CHECKING:
-    from .notices import Notice, Watch
 
 Seconds = float | None | EllipsisType
 Text = str | bytes
@@ -294,8 +291,6 @@ class _Streaming(AnySession[R], Generic[R, OutputT, EventsT]):
 
         It watches from this call on, and ends when the session is closed.
         """
-        from .notices import Watch  # 0.3 ms, and rarely needed
-
         watch, until = Watch.of(pattern, silence), deadline(timeout, None)
         if after is not None and (type(after) is not int or after < 0):
             raise InvalidRequest(f"after must be the number of a notice, or 0, not {after!r:.100}")

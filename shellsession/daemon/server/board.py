@@ -109,7 +109,11 @@ class Board:
         self._timer: asyncio.TimerHandle | None = None
         self._has_ended = False
         self._looked = 0.0  # when
-        self.is_watched = False
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody watches, or has watched just now."""
+        return bool(self._collected)
 
     def opened(self, agent: str) -> None:
         self._add("opened", agent)
@@ -146,7 +150,6 @@ class Board:
                 collected.flush()
             else:
                 del self._collected[name]
-        self.is_watched = bool(self._collected)
 
     async def after(
         self,
@@ -164,7 +167,6 @@ class Board:
             self._made += 1
             most = _MOST_OF_MANY if agent is None else _MOST_OF_ONE
             self._collected[agent] = collected = _Collected(self._made, most)
-            self.is_watched = True
         if known is None or known[0] != collected.number:
             collected.until = time.monotonic() + _LINGER
             collected.flush()  # what was before is not news for this client

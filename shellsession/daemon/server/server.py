@@ -494,7 +494,7 @@ async def _answer(server: Server, incoming: Incoming) -> Answer:
     request, client = incoming.request, incoming.connection.pid
     refuse_inside(server.sessions, incoming.connection, "an answer to a question", strict=True)
     shared = server.sessions.find(server.sessions.approvals.agent_of(request.question))
-    by = Answerer(client, os.getuid(), proc.comm(client))
+    by = Answerer(client, os.getuid(), proc.named_stat(client)[0])
     mask = str if shared is None else shared.secrets.mask
     answer = server.sessions.approvals.answer
     question = answer(request.question, request.decision, by, request.reason, mask, request.prefix)

@@ -171,7 +171,7 @@ def ends(pids: Iterable[int], path: str, writing: bool) -> Iterator[int]:
     of, wanted = (proc.link, name) if name.startswith("pipe:") else (proc.identity, proc.identity(path))
     for pid in pids:
         fds = (f"/proc/{pid}/fd/{fd}" for fd in proc.names(f"/proc/{pid}/fd"))
-        if any(of(fd) == wanted and proc.mode_of_link(fd) & mode for fd in fds):
+        if any(of(fd) == wanted and proc.mode(fd, follow=False) & mode for fd in fds):
             yield pid
 
 
@@ -185,7 +185,7 @@ def lock_holders(pids: Iterable[int], file: tuple[int, int]) -> Iterator[int]:
 
 def _is_written_to(fd: str) -> bool:
     """Is a descriptor, given by its path in /proc, open for writing? The mode of the link itself says so."""
-    return bool(proc.mode_of_link(fd) & stat.S_IWUSR)
+    return bool(proc.mode(fd, follow=False) & stat.S_IWUSR)
 
 
 def may_write_to(pid: int, files: set[tuple[int, int]]) -> bool:

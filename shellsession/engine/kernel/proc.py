@@ -145,18 +145,13 @@ def named_stat(pid: int) -> tuple[str, list[bytes]]:
     """The name of a process (comm) and the fields of its stat from the state on; none if it has ended."""
     head, _, tail = read(f"/proc/{pid}/stat").rpartition(b")")
     fields = tail.split()
-    return os.fsdecode(head.partition(b"(")[2]), [] if not fields or _has_ended(fields) else fields
+    return head.partition(b"(")[2].decode("utf-8", "replace"), [] if not fields or _has_ended(fields) else fields
 
 
 def state(pid: int) -> str:
     """The state of a process, R, S, D, T, Z ... as in ps(1); "" if there is no such process."""
     fields = _stat(pid)
     return fields[0].decode() if fields else ""
-
-
-def comm(pid: int) -> str:
-    """The name of a process, as the kernel knows it; "" if it has ended."""
-    return read(f"/proc/{pid}/comm").rstrip(b"\n").decode("utf-8", "replace")
 
 
 def start_time(pid: int) -> int:
@@ -341,18 +336,13 @@ def identity(file: str | int) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def mode(path: str) -> int:
-    """The type and the permissions of a file; 0 if it does not exist, or we may not look."""
-    try:
-        return os.stat(path).st_mode
-    except OSError:
-        return 0
+def mode(path: str, follow: bool = True) -> int:
+    """The type and the permissions of a file; 0 if it does not exist, or we may not look.
 
-
-def mode_of_link(path: str) -> int:
-    """The same of the link itself. That of a descriptor in /proc says whether it is open for reading and writing."""
+    Not ``follow``: those of the link itself. For a descriptor in /proc they say whether it is open to read or write.
+    """
     try:
-        return os.lstat(path).st_mode
+        return os.stat(path, follow_symlinks=follow).st_mode
     except OSError:
         return 0
 

@@ -12,7 +12,7 @@ import stat
 import struct
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, get_args
 
 from ...models import Why, WhyKind
 from ...text import escaped
@@ -42,12 +42,7 @@ _CALLS: Final[dict[int, str]] = {
 _SETLKW: Final = (7, 38)
 _AT_FDCWD: Final = -100
 _AF_UNIX: Final = 1
-# What explains most comes first.
-_RANKS: Final[tuple[WhyKind, ...]] = (
-    *("stopped", "cpu", "lock", "network", "terminal", "fifo", "pipe", "socket", "output", "disk", "listen", "files"),
-    *("sleep", "children", "signal", "itself", "unknown"),
-)
-_RANK: Final = {kind: rank for rank, kind in enumerate(_RANKS)}
+_RANK: Final[dict[WhyKind, int]] = {kind: rank for rank, kind in enumerate(get_args(WhyKind))}
 # At most: threads of a process and descriptors of a poll that are looked at, and characters of a name.
 _MANY: Final = 64
 _LONGEST: Final = 200
