@@ -32,7 +32,7 @@ from . import mounts
 from .apply import APPLIED, JOURNAL, apply, moment
 from .changes import Change, changes
 from .checkpoint import FORKED, Checkpoint
-from .layers import FORKS, LAYERS, Layers, is_file, lock_of, names_in, record_of, remove, write_record
+from .layers import FORKS, LAYERS, Layers, is_file, lock_of, names_in, record_of, remove, remove_fork, write_record
 from .merge import merge
 from .patch import patch
 
@@ -146,7 +146,7 @@ class Branch:
         top = self._disk.top
         with self._disk.alone():
             if self._disk.is_of_fork:
-                remove(self.directory)
+                remove_fork(self.directory)
                 with suppress(FileNotFoundError):
                     os.unlink(self._link)
             else:
@@ -415,6 +415,9 @@ class Branch:
         with self._disk.alone():
             try:
                 os.makedirs(os.path.dirname(link), 0o700, exist_ok=True)
+                if not os.path.exists(link):  # to a fork that is gone
+                    with suppress(FileNotFoundError):
+                        os.unlink(link)
                 os.symlink(self.directory, link)
             except FileExistsError as error:
                 raise BranchUnavailable(

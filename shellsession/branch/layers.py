@@ -115,7 +115,7 @@ class Layers:
                     elif (lock := lock_of(place)) is None:
                         found += [record] if record is not None else []
                     else:
-                        remove(place)
+                        remove_fork(place)
                         os.close(lock)
         if directory != self.top and (record := record_of(self.top)) is not None:
             found.append(record)
@@ -167,6 +167,13 @@ def lock_of(directory: str) -> int | None:
         os.close(fd)
         return None
     return fd
+
+
+def remove_fork(directory: str) -> None:
+    """Remove the directory of a fork, its record first: without one, it is nobody's."""
+    with suppress(FileNotFoundError):
+        os.unlink(os.path.join(directory, RECORD))
+    remove(directory)
 
 
 def remove(directory: str) -> None:

@@ -92,6 +92,21 @@ def opened_and_closed(one: Branch) -> None:
     one.close()
 
 
+def forked(opened: Branch) -> Branch:
+    opened.freeze_last()
+    fork = opened.fork(b"begun")
+    fork.open()
+    written(fork, "fork")
+    return fork
+
+
+def taken_over(opened: Branch) -> None:
+    fork = forked(opened)
+    fork.freeze_last()
+    opened.take_over(fork, b"before", 2)
+    fork.close()
+
+
 CHANGES: Final[dict[str, Callable[[Branch], Any]]] = {
     "checkpoint": lambda opened: opened.freeze("new", b"state"),
     "rollback": lambda opened: opened.roll_back("c0"),
@@ -99,6 +114,9 @@ CHANGES: Final[dict[str, Callable[[Branch], Any]]] = {
     "discard": lambda opened: opened.discard(),
     "apply": lambda opened: opened.apply(None, False),
     "close and open": closed_and_opened,
+    "automatic checkpoint": lambda opened: opened.keep_before(b"before", 2),
+    "fork": lambda opened: forked(opened).close(),
+    "take over": taken_over,
 }
 
 
@@ -130,6 +148,7 @@ def found(place: Path, name: str) -> tuple[State, dict[str, str]]:
         return state(opened), contents(place / "base")
     finally:
         opened.close()
+        assert not list(place.glob("layers/forks/*"))
 
 
 @pytest.mark.timeout(600)
@@ -142,7 +161,7 @@ def test_change_that_is_killed_at_any_step_is_done_or_not_begun(name: str, monke
     with TemporaryDirectory(dir="/var/tmp") as directory:
         assert not killed(Path(directory), prepared, CHANGES[name], -1)
         after = found(Path(directory), name)
-    assert (before == after) == (name in ("apply", "close and open"))
+    assert (before == after) == (name in ("apply", "close and open", "fork"))
     for at in itertools.count(0, 1 if SOAK or name != "apply" else 5):
         with TemporaryDirectory(dir="/var/tmp") as directory:
             more = killed(Path(directory), prepared, CHANGES[name], at)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from system import SOAK
 
-from shellsession import Session
+from shellsession import InvalidRequest, Session
 from shellsession.branch.mounts import fault
 
 if reason := fault():
@@ -30,7 +30,7 @@ _COMMANDS: Final = st.builds(
             "mkdir -p {0}",
             "mv -T {0} {1}",
             "ln -sfn {1} {0}",
-            "chmod 600 {0}",
+            "chmod 700 {0}",  # not less: as root, the model could still enter a directory
             "cp -rT {0} {1}",
             "rmdir {0}",
             "mkdir {0} && echo new >{0}/a",
@@ -46,7 +46,8 @@ _STEPS: Final = st.lists(
         _COMMANDS,
         _COMMANDS,
         _COMMANDS,
-        st.sampled_from(["=checkpoint", "=rollback", "=files", "=drop", "=restart", "=apply", "=discard"]),
+        st.sampled_from(["=checkpoint", "=rollback", "=files", "=drop", "=restart", "=apply", "=discard", "=undo"]),
+        st.builds("{} {}".format, st.sampled_from(["=fork", "=attempt", "=discarded"]), _COMMANDS),
     ),
     min_size=4,
     max_size=25,
@@ -68,6 +69,15 @@ def copied(top: Path, to: Path) -> Path:
     return to
 
 
+def seen_by(sh: Session, base: Path) -> Path:
+    return Path(f"/proc/{sh.pid}/root{base}")
+
+
+def last_of(sh: Session) -> str:
+    assert sh.engine.branch is not None
+    return sh.engine.branch.last_automatic()
+
+
 class Walk:
     """One branch and its model. ``kept``: a copy of the model for each checkpoint."""
 
@@ -79,12 +89,13 @@ class Walk:
         copied(self.base, self.model)
         self.expected = tree(self.base)
         self.kept: list[tuple[str, Path]] = []
+        self.undoing = dict[str, Path]()  # a copy of the model for each automatic checkpoint
         self.made = 0
 
     def step(self, sh: Session, step: str) -> None:
+        word, _, command = step.partition(" ")
         if step == "=checkpoint":
-            self.made += 1
-            self.kept.append((sh.checkpoint().name, copied(self.model, self.top / f"kept{self.made}")))
+            self.kept.append((sh.checkpoint().name, self.copy()))
         elif step in ("=rollback", "=files") and self.kept:
             name, kept = self.kept[self.made % len(self.kept)]
             sh.rollback(name, files_only=step == "=files")
@@ -101,17 +112,47 @@ class Walk:
             sh.branch.discard()
             self.restore(self.base)
             self.kept = []
+        elif step == "=undo":
+            try:
+                before = self.undoing[last_of(sh)]
+            except InvalidRequest:
+                return
+            sh.rollback()
+            self.restore(before)
+        elif word == "=fork":
+            with sh.fork() as fork:
+                self.run(fork, command, model := self.copy())
+                assert tree(seen_by(fork, self.base)) == tree(model), step
+                fork.rollback("fork")
+                assert tree(seen_by(fork, self.base)) == tree(self.model), step
+        elif word in ("=attempt", "=discarded"):
+            with sh.attempt(f"cd {self.base}; {command}", tty=False) as attempt:
+                if word == "=attempt":
+                    before = self.copy()
+                    attempt.apply()
+                    self.undoing[last_of(sh)] = before
+                    subprocess.run(["bash", "-c", command], cwd=self.model, capture_output=True, check=False)
         elif not step.startswith("="):
-            there = sh.run(step, tty=False).exit_code
-            model = subprocess.run(["bash", "-c", step], cwd=self.model, capture_output=True, check=False).returncode
-            assert (there == 0) == (model == 0), step
+            before, last = self.copy(), {one.name for one in sh.checkpoints()}
+            self.run(sh, step, self.model)
+            for name in {one.name for one in sh.checkpoints()} - last:
+                self.undoing[name] = before
+
+    def run(self, sh: Session, command: str, model: Path) -> None:
+        there = sh.run(command, tty=False, cwd=self.base).exit_code
+        done = subprocess.run(["bash", "-c", command], cwd=model, capture_output=True, check=False)
+        assert (there == 0) == (done.returncode == 0), command
+
+    def copy(self) -> Path:
+        self.made += 1
+        return copied(self.model, self.top / f"copy{self.made}")
 
     def restore(self, kept: Path) -> None:
         shutil.rmtree(self.model)
         copied(kept, self.model)
 
     def check(self, sh: Session, step: str) -> None:
-        assert tree(Path(f"/proc/{sh.pid}/root{self.base}")) == tree(self.model), step
+        assert tree(seen_by(sh, self.base)) == tree(self.model), step
         assert tree(self.base) == self.expected, step
 
 
@@ -121,7 +162,9 @@ class Walk:
 def test_branch_holds_what_a_plain_directory_holds(steps: list[str]) -> None:
     with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
         walk = Walk(Path(directory))
-        with Session(cwd=walk.base, branch=walk.base, branch_dir=Path(directory) / "layers", timeout=20) as sh:
+        layers = Path(directory) / "layers"
+        with Session(cwd=walk.base, branch=walk.base, branch_dir=layers, timeout=20, auto_checkpoints=4) as sh:
+            sh.open()
             for step in steps:
                 walk.step(sh, step)
                 if sh.pid:
