@@ -191,6 +191,17 @@ def test_command_beside_a_job_says_that_there_is_no_checkpoint(undoing: None, sh
     assert sh.run("cat file").stdout == "one\n"
 
 
+def test_command_that_was_streamed_or_handed_back_is_taken_back(undoing: None, sh: Session) -> None:
+    for _ in sh.stream("X=1; echo one >file"):
+        pass
+    sh.rollback()
+    assert sh.run("cat file; echo [$X]").stdout == "base\n[]\n"
+    assert sh.run("echo two >file; X=2; sleep 0.3; echo three >file", timeout=0.01, on_timeout="yield").still_running
+    assert sh.wait().ok
+    sh.rollback()
+    assert sh.run("cat file; echo [$X]").stdout == "base\n[]\n"
+
+
 def test_attempt_that_was_applied_is_taken_back_as_one_command(undoing: None, sh: Session) -> None:
     sh.run("echo one >file; X=1")
     (attempt,) = attempts(sh, "echo two >file; X=2")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
 import signal
@@ -16,8 +17,19 @@ import pytest
 import sandboxes
 from daemons import running
 from sandboxes import run_as
+from system import wait_until
 
-from shellsession import AlreadyOpen, BranchUnavailable, Conflict, Daemon, InvalidRequest, JobsRunning, Session, connect
+from shellsession import (
+    AlreadyOpen,
+    AsyncSession,
+    BranchUnavailable,
+    Conflict,
+    Daemon,
+    InvalidRequest,
+    JobsRunning,
+    Session,
+    connect,
+)
 from shellsession.branch import branch
 from shellsession.branch.mounts import fault
 
@@ -246,3 +258,35 @@ def test_attempt_of_a_closed_program_is_gone(place: Place) -> None:
         assert len(place.names) == 3
         del attempt
         assert len(place.names) == 1
+
+
+def test_attempt_that_is_cancelled_leaves_nothing(place: Place) -> None:
+    async def main() -> None:
+        given: dict[str, Any] = {"cwd": place.base, "branch": place.base, "branch_dir": place.layers}
+        async with AsyncSession(**given) as sh:
+            await sh.run("echo one >file")
+            trying = asyncio.create_task(sh.attempt("echo two >file; touch begun; sleep 100"))
+            begun = place.layers / "layers"
+            await asyncio.to_thread(wait_until, lambda: list(begun.glob("*/upper/begun")), "the command")
+            trying.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await trying
+            assert len(place.names) == 2
+            assert (await sh.run("cat file")).stdout == "one\n"
+
+    asyncio.run(main())
+
+
+def test_session_that_recovers_takes_a_command_back(place: Place) -> None:
+    with place.session(recover=True, auto_checkpoints=5) as sh:
+        sh.run("X=1; echo one >file")
+        assert sh.run("X=2; echo two >file; exit 3").recovered
+        assert sh.run("cat file; echo $X").stdout == "two\n2\n"
+        sh.rollback()
+        assert sh.run("cat file; echo $X").stdout == "one\n1\n"
+        with sh.attempt("X=3; exit 4") as attempt:
+            assert attempt.result.recovered
+            attempt.apply()
+        assert sh.run("cat file; echo $X").stdout == "one\n3\n"
+        sh.rollback()
+        assert sh.run("cat file; echo $X").stdout == "one\n1\n"

@@ -226,7 +226,8 @@ class Engine(Core):
                 shell = self.own(spawn(self.options, env, self.branch), env)
             shell.resize(self.size)
             self.forget_bash()
-            self._moment = None
+            if self.branch is not None and not self.branch.is_written:
+                self._moment = None
             self.learn(unseen=any(name.startswith("BASH_FUNC_") for name in env))
             yield from handshake(shell, self.options.tty, self.refuse_closed)
             for text in self.options.startup:
@@ -350,7 +351,7 @@ class Engine(Core):
 
     def follow(self, request: Request) -> Steps[Call]:
         """Start a command whose caller takes the output piece by piece, with ``next_pieces``."""
-        yield from self._ready()
+        yield from self._note_moment() if self.options.auto_checkpoints else self._ready()
         call = yield from end_on_error(self, self._begin(request))
         call.take_pieces()  # from now on they are kept
         if call.delivery.result is None:
@@ -789,9 +790,7 @@ class Engine(Core):
 
     def _run_with_checkpoint(self, request: Request) -> Steps[Result]:
         """Run a command, and make a checkpoint of the moment before it, if it has written anything."""
-        yield from self._ready()
-        with suppress(ShellSessionError):  # the result says it
-            yield from self._checkpoint_before()
+        yield from self._note_moment()
         result = yield from self._run(request)
         if not result.runs_on and self.shell is not None and self._is_idle():
             try:
@@ -799,6 +798,12 @@ class Engine(Core):
             except ShellSessionError as error:
                 return with_reason(result, f"no checkpoint: {error}")
         return result
+
+    def _note_moment(self) -> Steps[None]:
+        """Before a command, note the moment to which a rollback brings back, if it can be noted."""
+        yield from self._ready()
+        with suppress(ShellSessionError):  # the result says it
+            yield from self._checkpoint_before()
 
     def _checkpoint_before(self) -> Steps[None]:
         """Make an automatic checkpoint of the moment before what was written last, if anything was.
