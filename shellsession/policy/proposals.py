@@ -38,12 +38,17 @@ _OF_BASH: Final = _words(
     readonly return select set shift shopt source then time trap typeset ulimit unalias unset until while . :
     """
 )
-# Programs beside those of ``STARTERS`` that run what their arguments or a file of the project say.
+# Programs beside those of ``STARTERS`` that run what their arguments, their input or a file of the project say.
 _RUNNERS: Final = _words(
     """
-    ant awk bazel bun bunx cargo cmake cpan deno ed emacs ex expect gawk gdb gem go gradle gradlew guile irb java
-    julia just lldb lua luajit m4 make gmake mawk meson mvn nawk ninja node nodejs npm nox octave perl php pnpm
-    pre-commit puppet rake rsync rscript ruby scons sed task tar tclsh tox vi view vim nvim wish yarn
+    ansible ansible-playbook ant at awk batch bazel bun bunx bwrap capsh cargo chrt cmake cpan cpulimit crontab
+    dbus-run-session dc deno dumb-init ed emacs ex expect fakeroot faketime firejail ftp gawk gdb gem gnuplot go
+    gosu gradle gradlew guile hyperfine irb java julia just less lftp lldb ltrace lua luajit lxc lxc-attach m4
+    machinectl mail make man mawk meson more most mutt mvn mysql nano nawk nc ncat netcat ninja node nodejs nox npm
+    nsenter numactl nvim octave pager perf perl pg php pnpm pre-commit prlimit proot psql puppet rake rscript rsync
+    ruby run-parts runuser scons scp screen sed setpriv sftp sg socat sqlite3 ssh-agent sshpass start-stop-daemon
+    systemd-nspawn tar task tclsh telnet tini tmux toolbox tox unbuffer unshare valgrind vi view vim w3m wish xterm
+    yarn zip
     """
 )
 _VERSIONED: Final = re.compile(r"(?:python|pypy|pip|perl|ruby|lua|node|php|tclsh|ipython|awk)[0-9.]*[a-z]?")
@@ -54,7 +59,13 @@ _OF_GIT: Final = _words(
     pull push reset restore revert rev-parse rm show shortlog stash status switch tag worktree
     """
 )
-_STARTS_FROM_GIT: Final = ("--exec", "--ext-diff", "--receive-pack", "--textconv", "--upload-pack", "--output")
+# Options by which a program starts another one, or git writes a file. They may be written shorter.
+_STARTING: Final = {
+    "git": ("--exec", "--ext-diff", "--output", "--receive-pack", "--textconv", "--upload-pack"),
+    "rg": ("--hostname-bin", "--pre"),
+    "sort": ("--compress-program",),
+    "split": ("--filter",),
+}
 
 
 def plain(text: str) -> list[Words] | None:
@@ -101,7 +112,12 @@ def _may_have_rule(words: Words) -> bool:
         return False
     if name in SHELLS | _OF_BASH | _RUNNERS or _VERSIONED.fullmatch(name) or starter_of(words)[0] is not None:
         return False
-    if name == "git":
-        options = (word.startswith(_STARTS_FROM_GIT) for word in words[1:])
-        return len(words) > 1 and words[1] in _OF_GIT and not any(options)
-    return True
+    if any(_is_short_for(word, option) for word in words[1:] for option in _STARTING.get(name, ())):
+        return False
+    return name != "git" or (len(words) > 1 and words[1] in _OF_GIT)
+
+
+def _is_short_for(word: str, option: str) -> bool:
+    """Whether the word may be that option, with or without a value. "--" ends the options."""
+    given = word.partition("=")[0]
+    return len(given) > 2 and (option.startswith(given) or given.startswith(option))

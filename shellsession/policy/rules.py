@@ -275,7 +275,7 @@ class Policy:
 
     def _covered(self, text: str, request: Request, remembered: Collection[Rule]) -> tuple[Rule, ...]:
         """The remembered rules that cover the request, where ``allow`` does not; () if they do not."""
-        if not remembered or request.env or isinstance(request.stdin, bytes):
+        if not remembered or not is_bare(request):
             return ()
         allowed = [
             Rule(words) for words in plain(text) or () if any(_allows(rule.split(), words) for rule in self.allow or ())
@@ -387,6 +387,11 @@ def secrets_of(policy: Policy | None, redact: Redact, *environs: Mapping[str, st
     """
     policy = policy or Policy()
     return (replace(policy, mask_secrets=True) if logged else policy).known_secrets(*environs, redact=redact)
+
+
+def is_bare(request: Request) -> bool:
+    """Does the command get neither variables nor input of its own? Rules are about words alone."""
+    return not request.env and request.stdin is None
 
 
 def place_of(request: Request, cwd: str) -> str:

@@ -23,6 +23,7 @@ from sandboxes import needs_bwrap
 from system import PYTHON, wait_until
 
 from shellsession import (
+    TTY,
     Daemon as Watcher,
     DaemonUnavailable,
     InvalidRequest,
@@ -382,6 +383,24 @@ def test_question_shows_what_else_the_command_gets_and_has_no_rule_then(sh: Remo
         assert "  no rule: it starts other programs, gets variables or input, or is not plain words\n" in shown
         admin.answer(question["id"], "accept", socket=daemon.socket)
         assert result.result().exit_code == 0
+
+
+def test_answer_for_a_command_does_not_hold_where_the_agent_types_its_input(sh: RemoteSession, daemon: Daemon) -> None:
+    """Nobody judges what is typed into a program that runs already."""
+    answered(sh, daemon, "accept_rule", "cat")
+    answered(sh, daemon, "accept_session", "cat $X")
+    for text in ("cat", "cat $X"):
+        assert sh.run(text).stdout == ""
+        with pytest.raises(PolicyRefused, match="nobody has answered"):
+            sh.run(text, stdin=TTY, patience=0.01)
+    with in_thread(lambda: sh.run("cat", stdin=TTY)) as result:
+        question = asked(daemon, sh.agent)
+        assert (question["given"], question["proposal"]) == (["stdin, a terminal: the agent types into it later"], "")
+        admin.answer(question["id"], "accept_session", socket=daemon.socket)
+        assert result.result().still_running
+    assert sh.send("", keys=["C-d"]).exit_code == 0
+    assert sh.run("cat", stdin=TTY).still_running
+    sh.interrupt()
 
 
 # -- an agent cannot approve itself

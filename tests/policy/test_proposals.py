@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from shellsession import InvalidRequest, Policy, Session
+from shellsession import TTY, InvalidRequest, Policy, Session
 from shellsession.models import Request
 from shellsession.policy.approval import Answerer, Question, Rule
 from shellsession.policy.commands import analyze
@@ -48,6 +48,9 @@ def test_proposal_for_plain_commands_is_their_words(command: str, rules: list[st
             "git",
             "git bisect",
         ),
+        *("git push --rece=x y", "git diff --ext", "git show --out=f", "git fetch --upload-p=x", "sort --comp=sh f"),
+        *("rg --pre sh x", "rg --pr=sh x", "split --filter=sh f", "split --f sh f", "zip -TT sh a b", "zip --unz sh a"),
+        *("at now", "batch", "crontab f", "sqlite3 f .shell", "psql -c x", "less f", "man -P sh ls", "nc -e sh h 1"),
         *("find . -exec rm {} +", "find . -name x", "xargs ls", "env X=1 ls", "sudo ls", "bash -c ls", "sh x.sh"),
         *("make test", "npm run test", "npx x", "python -c 'x'", "python3.12 x.py", "node -e x", "awk 'x' f"),
         *(
@@ -128,7 +131,7 @@ def test_plain_text_has_the_words_that_the_grammar_finds(text: str) -> None:
 def test_rule_does_not_cover_variables_or_input_of_the_request() -> None:
     policy, rules = Policy(confirm="queue"), (Rule(("sort",)),)
     assert policy.judge(Request(b"sort"), remembered=rules).remembered == rules
-    for request in (Request(b"sort", env={"X": "1"}), Request(b"sort", stdin=b"x")):
+    for request in (Request(b"sort", env={"X": "1"}), Request(b"sort", stdin=b"x"), Request(b"sort", stdin=TTY)):
         assert policy.judge(request, remembered=rules).question == "sort"
 
 

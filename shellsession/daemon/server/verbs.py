@@ -35,7 +35,7 @@ from ...errors import (
 )
 from ...files import FileRequest, path_name
 from ...keys import check_keys
-from ...models import OwnText, Result, Stream, check_seconds, command_text, streams_of
+from ...models import TTY, OwnText, Request, Result, Stream, check_seconds, command_text, streams_of
 from ...policy.approval import Question
 from ...redact import redact_data
 from ...signatures import deadline
@@ -306,7 +306,7 @@ def _opened(shared: SharedSession, incoming: Incoming) -> Answer:
 def _judged(shared: SharedSession, incoming: Incoming, place: str) -> Permit | Question | None:
     """The question that the policy wants answered, the answer that lasts, or None: see ``_permit``."""
     from ...policy.proposals import proposed  # 13 ms with the rules, which most daemons need not spend
-    from ...policy.rules import refused
+    from ...policy.rules import is_bare, refused
 
     request, approvals = incoming.request, shared.approvals
     options = request.given(incoming.second if request.stdin == "bytes" else None)
@@ -322,7 +322,7 @@ def _judged(shared: SharedSession, incoming: Incoming, place: str) -> Permit | Q
         return Permit(place, "", {"decision": "rule", "rule": "; ".join(map(str, verdict.remembered))})
     if not verdict.question:
         return None
-    fields = to_json([place, sorted((request.env or {}).items())]).encode()
+    fields = to_json([place, sorted((run.env or {}).items()), run.stdin is TTY]).encode()
     digest = _digest_of(fields, *incoming.parts).hex()
     if (last := approvals.accepted_before(shared.agent, digest)) is not None:
         return Permit(place, "", {"decision": "accept_session", "rule": last.id})
@@ -333,7 +333,6 @@ def _judged(shared: SharedSession, incoming: Incoming, place: str) -> Permit | Q
     patience = request.patience if is_named else policy.confirm_timeout
     check_seconds("patience", patience)
     command, mask, now = verdict.question, shared.secrets.mask, time.time()
-    has_rules = not (request.env or request.stdin == "bytes" or mask(command) != command)
     return Question(
         id="",
         agent=shared.agent,
@@ -343,19 +342,22 @@ def _judged(shared: SharedSession, incoming: Incoming, place: str) -> Permit | Q
         request=request.id,
         asked=now,
         until=None if patience is None else now + patience,
-        given=_given(request.env or {}, incoming.second if request.stdin == "bytes" else b"", mask),
-        rules=proposed(command) if has_rules else (),
+        given=_given(run, mask),
+        rules=proposed(command) if is_bare(run) and mask(command) == command else (),
     )
 
 
-def _given(env: Mapping[str, str], stdin: bytes, mask: Callable[[str], str]) -> tuple[str, ...]:
+def _given(request: Request, mask: Callable[[str], str]) -> tuple[str, ...]:
     """What a command gets beside its text, in lines for a person: each variable, and the beginning of the input."""
     from ...policy.secrets import Secrets, secret_values
 
+    env, stdin = request.env or {}, request.stdin
     hide = Secrets({}, secret_values(env)).mask
     lines = [f"{name}={_brief(mask(hide(value)))}" for name, value in sorted(env.items())]
-    if stdin:
+    if isinstance(stdin, bytes):
         lines.append(f"stdin, {len(stdin)} bytes: {_brief(mask(text_of(stdin[:_SEARCHED])))}")
+    elif stdin is TTY:
+        lines.append("stdin, a terminal: the agent types into it later")
     return tuple(lines)
 
 
