@@ -23,6 +23,8 @@ _CASES: Final = {
     "twenty processes": "for i in {1..20}; do sleep 60 & done; wait",
     "busy": "while :; do :; done",
     "question": "mkfifo f; cat f",
+    "pipes": "sleep 60 | cat | cat | cat",
+    "socket": "python3 -c 'import asyncio; asyncio.run(asyncio.sleep(50))'",
 }
 _MADE: Final = (
     "mkdir {0} && cd {0} && for i in {{1..6}}; do seq -f 'int f%.0f(int a) {{{{ return a*a; }}}}' 800 >$i.c;"

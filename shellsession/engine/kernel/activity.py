@@ -44,7 +44,7 @@ def system_call(pid: int, thread: int = 0) -> tuple[int, ...]:
     words = proc.read(f"/proc/{pid}/task/{thread or pid}/syscall").split()
     if words and not words[0].isdigit():
         return RUNS
-    return (int(words[0]), *(int(word, 16) for word in words[1:])) if words else ()
+    return (int(words[0]), *[int(word, 16) for word in words[1:7]]) if words else ()
 
 
 def threads(pid: int) -> list[int]:
@@ -162,17 +162,6 @@ def writes_below(pid: int, directory: str) -> bool:
     """Is stdout or stderr of the process open for writing on a file below the directory?"""
     files = (f"/proc/{pid}/fd/{number}" for number in (1, 2))
     return any(proc.link(file).startswith(directory + "/") and _is_written_to(file) for file in files)
-
-
-def ends(pids: Iterable[int], path: str, writing: bool) -> Iterator[int]:
-    """Yield each process that has a pipe, given by its path in /proc, open for writing, or else for reading."""
-    mode, name = stat.S_IWUSR if writing else stat.S_IRUSR, proc.link(path)
-    # The name of a pipe is the same everywhere; that of a FIFO is not, and takes longer to compare.
-    of, wanted = (proc.link, name) if name.startswith("pipe:") else (proc.identity, proc.identity(path))
-    for pid in pids:
-        fds = (f"/proc/{pid}/fd/{fd}" for fd in proc.names(f"/proc/{pid}/fd"))
-        if any(of(fd) == wanted and proc.mode(fd, follow=False) & mode for fd in fds):
-            yield pid
 
 
 def lock_holders(pids: Iterable[int], file: tuple[int, int]) -> Iterator[int]:

@@ -347,6 +347,14 @@ def mode(path: str, follow: bool = True) -> int:
         return 0
 
 
+def protocol(path: str) -> str:
+    """The protocol of a socket, such as "TCPv6", as the kernel names it; "" if it does not, or we may not look."""
+    try:
+        return os.getxattr(path, "system.sockprotoname").rstrip(b"\0").decode("ascii", "replace")
+    except OSError:
+        return ""
+
+
 def run_the_same(pid: int, other: int) -> bool:
     """Do both processes run the same program: the same file, or files of one name? False if we may not look."""
     ours, theirs = f"/proc/{pid}/exe", f"/proc/{other}/exe"

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import stat
 import struct
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, get_args
 
 from ...models import Why, WhyKind
@@ -41,6 +42,7 @@ _CALLS: Final[dict[int, str]] = {
 # Of fcntl(2): F_SETLKW and F_OFD_SETLKW.
 _SETLKW: Final = (7, 38)
 _AT_FDCWD: Final = -100
+_SIGINT: Final = 1 << signal.SIGINT - 1
 _AF_UNIX: Final = 1
 _RANK: Final[dict[WhyKind, int]] = {kind: rank for rank, kind in enumerate(get_args(WhyKind))}
 # At most: threads of a process and descriptors of a poll that are looked at, and characters of a name.
@@ -56,14 +58,16 @@ _AT_WORK: Final = 0.3
 _PAUSES: Final = {"sleep", "itself"}
 # States of TCP in /proc/net/tcp (net/tcp_states.h).
 _ESTABLISHED, _SYN_SENT, _CLOSE_WAIT, _LISTEN = "01", "02", "08", "0A"
+# The tables of sockets, by the protocol for which the kernel has them, and what a text says of the protocol.
 _TABLES: Final = {
-    **{"tcp": "", "tcp6": "", "udp": " (UDP)", "udp6": " (UDP)", "icmp": " (ICMP)", "icmp6": " (ICMP)"},
-    **{"raw": " (raw IP)", "raw6": " (raw IP)"},
+    **{"TCP": "tcp", "TCPv6": "tcp6", "UDP": "udp", "UDPv6": "udp6", "PING": "icmp", "PINGv6": "icmp6"},
+    **{"RAW": "raw", "RAWv6": "raw6", "UNIX": "unix", "UNIX-STREAM": "unix"},
 }
+_NOTES: Final = {"udp": " (UDP)", "icmp": " (ICMP)", "raw": " (raw IP)"}
 
 
 class Process(NamedTuple):
-    """What ``stat`` says of a process. ``ticks``: of the processor, and ``start`` since boot."""
+    """What ``stat`` says of a process. ``ticks``: of the processor, and ``start`` since boot. ``ignored``: signals."""
 
     pid: int
     comm: str
@@ -74,6 +78,7 @@ class Process(NamedTuple):
     ticks: int
     threads: int
     start: int
+    ignored: int
 
 
 class Scene(NamedTuple):
@@ -111,11 +116,21 @@ def sample(pids: Iterable[int]) -> dict[int, Process]:
     found = dict[int, Process]()
     for pid in pids:
         comm, fields = proc.named_stat(pid)
-        if len(fields) > 19:
+        if len(fields) > 30:
             parent, session, terminal = (int(fields[at]) for at in (1, 3, 4))
-            ticks, threads, start = int(fields[11]) + int(fields[12]), int(fields[17]), int(fields[19])
-            state = fields[0].decode()
-            found[pid] = Process(pid, _first_word(comm), state, parent, session, terminal, ticks, threads, start)
+            ticks, threads = int(fields[11]) + int(fields[12]), int(fields[17])
+            found[pid] = Process(
+                pid,
+                _first_word(comm),
+                fields[0].decode(),
+                parent,
+                session,
+                terminal,
+                ticks,
+                threads,
+                start=int(fields[19]),
+                ignored=int(fields[30]),
+            )
     return found
 
 
@@ -132,9 +147,9 @@ class _Look:
 
     def __init__(self, found: dict[int, Process], scene: Scene, before: Mapping[int, Process] | None) -> None:
         self._all, self._scene, self._before = found, scene, before
-        self._now = proc.time_now()
         self._hidden = set[int]()
         self._tables = dict[tuple[int, str], list[list[str]]]()
+        self._targets = dict[int, dict[str, str]]()  # of each process, its descriptors and their names
         self._found = _foreground(found)
         self._children: dict[int, set[int]] = {}
         for one in self._found.values():
@@ -182,11 +197,11 @@ class _Look:
         """Does a process that runs now use the processor, or has it only just woken up?"""
         if self._before is not None and (before := self._before.get(one.pid)) is not None:
             return before.state == "R" or self._has_worked(one)
-        return self._now - one.start < _YOUNG * _TICKS or self._share(one) >= _SHARE
+        return proc.time_now() - one.start < _YOUNG * _TICKS or self._share(one) >= _SHARE
 
     def _share(self, one: Process) -> float:
         """Which part of its life it has used the processor."""
-        return one.ticks / max(1, self._now - one.start)
+        return one.ticks / max(1, proc.time_now() - one.start)
 
     def _has_worked(self, one: Process) -> bool:
         """Has it used the processor since the sample before?"""
@@ -255,21 +270,21 @@ class _Look:
         children = self._children.get(one.pid)
         return otherwise._replace(by=frozenset(children)) if children else otherwise
 
-    def _descriptor(self, one: Process, fd: int, reading: bool) -> _Wait:
-        """What a process waits for that reads, or writes, a descriptor."""
+    def _descriptor(self, one: Process, fd: int, reading: bool, polls: bool = False) -> _Wait:
+        """What a process waits for that reads, or writes, a descriptor. ``polls``: perhaps among others."""
         path = f"/proc/{one.pid}/fd/{fd}"
         target = proc.link(path)
         if target.startswith("socket:"):
-            return self._socket(one, target[8:-1], reading)
+            return self._socket(one, path, target[8:-1], reading)
         if target.startswith("anon_inode:"):
             return self._anonymous(one, target)
         if target.startswith("pidfd:"):
             return self._for_children(one, _Wait("children", "waits for a process"))
         if target.endswith("/ptmx"):
             return self._for_children(one, _UNKNOWN)
-        mode = proc.mode(path)
+        mode = stat.S_IFIFO if target.startswith("pipe:") else proc.mode(path)
         if stat.S_ISFIFO(mode):
-            return self._pipe(one, path, target, reading)
+            return self._pipe(one, path, target, reading, polls)
         if target.startswith("/dev/pts/") or target in ("/dev/tty", "/dev/console"):
             if not reading:
                 return _Wait("output", "waits until its output is read")
@@ -289,7 +304,7 @@ class _Look:
             return self._for_children(one, _Wait("signal", "waits for a signal"))
         return _ITSELF if "eventfd" in target else _UNKNOWN
 
-    def _pipe(self, one: Process, path: str, target: str, reading: bool) -> _Wait:
+    def _pipe(self, one: Process, path: str, target: str, reading: bool, polls: bool) -> _Wait:
         """What a process waits for that reads, or writes, a pipe or FIFO: who has the other end."""
         verb = "reads" if reading else "writes"
         is_named = not target.startswith("pipe:")
@@ -297,33 +312,48 @@ class _Look:
         there = "writes" if reading else "reads"  # what has it open may do that; whether it does is not known
         # Bash comes last: it has many descriptors, and seldom this one.
         ours = (pid for pid in reversed(self._all) if pid != one.pid)
-        if (peer := next(activity.ends(ours, path, reading), 0)) in self._found:
+        if (peer := next(self._ends(ours, path, target, reading), 0)) in self._found:
             text = f"{verb} {what} that {_shown(self._found[peer].comm)} can {there[:-1]}"
             return _Wait("pipe", text, frozenset({peer}))
-        if not (peer or reading) and any(activity.ends([os.getpid()], path, False)):
+        if not (peer or reading) and any(self._ends([os.getpid()], path, target, False)):
             return _Wait("output", "waits until its output is read")
-        peer = peer or next(activity.ends(_others(self._all), path, reading), 0)
+        is_own = any(self._ends([one.pid], path, target, reading))
+        if is_own and polls and not peer and not is_named:
+            return _UNKNOWN  # with such a pipe a program wakes itself up; to look at all processes takes milliseconds
+        peer = peer or next(self._ends(_others(self._all), path, target, reading), 0)
         if peer:
             return _Wait("pipe", f"{verb} {what} that {_who(peer)} can {there[:-1]}")
         if hidden := frozenset(pid for pid in self._found if pid != one.pid and not activity.may_look(pid)):
             return _Wait("pipe", f"{verb} {what}", hidden)
-        is_own = any(activity.ends([one.pid], path, reading))
         nobody = f"{verb} {what}, which nobody {'else ' * is_own}{there}"
         return _Wait("fifo", nobody) if is_named else _Wait("pipe", nobody, is_vague=True)
 
+    def _ends(self, pids: Iterable[int], path: str, target: str, writing: bool) -> Iterator[int]:
+        """Yield each process that has a pipe, given by its path in /proc, open for writing, or else for reading."""
+        mode, is_named = stat.S_IWUSR if writing else stat.S_IRUSR, not target.startswith("pipe:")
+        # The name of a pipe is the same everywhere; that of a FIFO is not, and takes longer to compare.
+        file = proc.identity(path) if is_named else (0, 0)
+        for pid in pids:
+            if (targets := self._targets.get(pid)) is None:
+                fds = (f"/proc/{pid}/fd/{fd}" for fd in proc.names(f"/proc/{pid}/fd"))
+                self._targets[pid] = targets = {fd: proc.link(fd) for fd in fds}
+            for fd, name in targets.items():
+                is_same = "/" in name and proc.identity(fd) == file if is_named else name == target
+                if is_same and proc.mode(fd, follow=False) & mode:
+                    yield pid
+                    break
+
     # -- sockets
 
-    def _socket(self, one: Process, inode: str, reading: bool) -> _Wait:
-        for table, note in _TABLES.items():
-            for line in self._table(one.pid, table):
-                if len(line) > 9 and line[9] == inode:
-                    return _of_socket(line, note, reading)
-        for line in self._table(one.pid, "unix"):
-            if len(line) > 6 and line[6] == inode:
-                name = f"the socket {_shown(' '.join(line[7:]))}" if len(line) > 7 else ""
-                if int(line[3], 16) & 0x10000:
-                    return _Wait("listen", f"waits for connections at {name or 'a unix socket'}")
-                return _Wait("socket", f"waits for {name or 'a unix socket'}", is_vague=not name)
+    def _socket(self, one: Process, path: str, inode: str, reading: bool) -> _Wait:
+        if not (protocol := proc.protocol(path)):
+            tables = [*dict.fromkeys(_TABLES.values())]
+        else:  # to read all takes milliseconds
+            tables = [_TABLES[protocol]] if protocol in _TABLES else []
+        for table in tables:
+            at = 6 if table == "unix" else 9
+            if line := next((line for line in self._table(one.pid, table) if line[at : at + 1] == [inode]), None):
+                return _of_unix(line) if table == "unix" else _of_internet(line, table.rstrip("6"), reading)
         return _UNKNOWN
 
     def _table(self, pid: int, name: str) -> list[list[str]]:
@@ -348,7 +378,7 @@ class _Look:
         found = list[_Wait]()
         for events, reading in ((select.POLLIN, True), (select.POLLOUT, False)):
             for fd in [*activity.awaited(one.pid, call, events)][:_MANY]:
-                found.append(self._descriptor(one, fd, reading))
+                found.append(self._descriptor(one, fd, reading, polls=True))
         telling = [wait for wait in found if not wait.is_vague and wait.kind not in _VAGUE]
         if self._scene.asks and (reads := [wait for wait in telling if wait.kind == "terminal"]):
             return reads[0]
@@ -385,7 +415,7 @@ def _foreground(found: dict[int, Process]) -> dict[int, Process]:
     if len(roots) < 2 or len({one.comm for one in roots}) < 2:
         return found
     front = [one for one in roots if one.session == found[bash].session] or roots
-    front = [one for one in front if not activity.ignores(one.pid, 2)] or front
+    front = [one for one in front if not one.ignored & _SIGINT] or front
     if len(front) == len(roots):
         return found
     kept = {bash, *(one.pid for one in front)}
@@ -453,10 +483,18 @@ def _text(pid: int, address: int) -> str:
     return os.fsdecode(data.partition(b"\0")[0]) if b"\0" in data else ""
 
 
-def _of_socket(line: Sequence[str], note: str, reading: bool) -> _Wait:
-    """What waits for the socket in this line of a table."""
+def _of_unix(line: Sequence[str]) -> _Wait:
+    """What waits for the unix socket in this line of its table."""
+    name = f"the socket {_shown(' '.join(line[7:]))}" if len(line) > 7 else ""
+    if int(line[3], 16) & 0x10000:
+        return _Wait("listen", f"waits for connections at {name or 'a unix socket'}")
+    return _Wait("socket", f"waits for {name or 'a unix socket'}", is_vague=not name)
+
+
+def _of_internet(line: Sequence[str], table: str, reading: bool) -> _Wait:
+    """What waits for the socket in this line of another table."""
     local, remote, state = _address(line[1]), _address(line[2]), line[3]
-    if note:
+    if note := _NOTES.get(table):
         return _Wait("network", f"waits for data {f'from {remote}' if remote else f'at {local}'}{note}")
     if state == _SYN_SENT:
         return _Wait("network", f"waits for {remote}, no answer to SYN")
