@@ -177,9 +177,10 @@ async def permitted(policy: Policy, request: Request, cwd: str, granted: str | N
     if verdict.question:
         import asyncio
 
-        from .policy.rules import UNCONFIRMED, place_of, refused, yes
+        from .policy.approval import place_of
+        from .policy.rules import UNCONFIRMED, refused, yes
 
-        place = place_of(request, cwd)
+        place = place_of(request.cwd, cwd)
         if not callable(policy.confirm):
             if place != granted:
                 raise refused(UNCONFIRMED)

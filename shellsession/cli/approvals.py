@@ -11,6 +11,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from ..daemon.client import admin
+from ..daemon.client.daemon import Daemon
 from ..errors import DaemonUnavailable
 from . import arguments
 from .arguments import escaped, show, show_json, span, table, talk
@@ -87,10 +89,9 @@ def main(words: Sequence[str]) -> int:
 
 
 def _answer(args: argparse.Namespace) -> int:
-    from ..daemon.client import admin
-
     lasts = "_session" if args.session else "_rule" if args.rule or args.prefix else ""
-    question = admin.answer(args.id, args.action + lasts, args.reason, args.socket, args.prefix or "")
+    with Daemon(args.socket) as daemon:
+        question = daemon.answer(args.id, args.action + lasts, args.reason, args.prefix or "")
     if args.json:
         show_json(question)
     else:
@@ -99,8 +100,6 @@ def _answer(args: argparse.Namespace) -> int:
 
 
 def _rules(args: argparse.Namespace) -> int:
-    from ..daemon.client import admin
-
     found = [one for one in admin.remembered(args.socket, args.remove) if args.agent in (None, one["agent"])]
     if args.json:
         show_json(found)
@@ -120,11 +119,10 @@ def _lasts(one: Mapping[str, Any]) -> str:
 
 
 def _list(args: argparse.Namespace) -> int:
-    from ..daemon.client import admin
-
     if args.follow:
         return _follow(args)
-    found = admin.approvals(args.socket, args.agent)
+    with Daemon(args.socket) as daemon:
+        found = daemon.approvals(args.agent)
     if args.json:
         show_json(found)
     elif not found:
@@ -135,8 +133,6 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _follow(args: argparse.Namespace) -> int:
-    from ..daemon.client import admin
-
     try:
         for question in admin.follow_approvals(args.socket, args.agent):
             if args.json:

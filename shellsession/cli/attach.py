@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from contextlib import closing, suppress
 from typing import Any, Final
 
-from ..daemon.client import admin
 from ..daemon.client.admin import Visit
+from ..daemon.client.daemon import Daemon
 from ..daemon.client.link import Link
 from ..daemon.client.remote import limits_fields
 from ..daemon.client.session import connect
@@ -327,8 +327,8 @@ class Person(Watcher):
         header = message.header
         if header.get("event") == "asks" and "id" in header:  # about our own command: whoever typed it has said yes
             self.answered.add(header["question"]["id"])
-            with suppress(InvalidRequest):
-                admin.answer(header["question"]["id"], "accept", socket=self.connection.path)
+            with suppress(InvalidRequest), Daemon(self.connection.path) as daemon:
+                daemon.answer(header["question"]["id"], "accept")
             return
         verb = self._pending.pop(str(header.get("id")), None)
         if verb is None or verb == "watch":

@@ -9,6 +9,7 @@ A question is open until it is answered, or until its time is up. The first answ
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
+from posixpath import join as join_path
 from shlex import join
 from typing import Any, Final, Literal, NamedTuple
 
@@ -26,6 +27,11 @@ DECISIONS: Final[dict[str, State]] = {
 }
 # An answer that nobody has used is dropped after this many seconds.
 _UNUSED: Final = 600.0
+
+
+def place_of(given: str | None, cwd: str) -> str:
+    """Where a request with that ``cwd=`` would run, in a session whose directory is ``cwd``."""
+    return join_path(cwd, given) if given else cwd
 
 
 class Rule(NamedTuple):

@@ -19,7 +19,7 @@ from ..models import Request, check_flag, check_seconds, command_bytes, to_bytes
 from ..patterns import Pattern, as_data, compiled, from_data
 from ..redact import Redact
 from ..search import TOO_SLOW, SearchTooSlow, limited, search
-from .approval import Rule
+from .approval import Rule, place_of
 from .commands import Analysis, analyze, lookup_variable, one_line
 from .grammar import UNKNOWN
 from .programs import base_name, subcommands
@@ -233,7 +233,7 @@ class Policy:
             request = Request(command_bytes(request))
         refuse_queue(self)
         verdict = self.judge(request, lambda: cwd)
-        arguments = verdict.question, agent, place_of(request, cwd)
+        arguments = verdict.question, agent, place_of(request.cwd, cwd)
         if verdict.question and not (callable(self.confirm) and yes(ask(self.confirm, arguments))):
             raise refused(UNCONFIRMED)
         return verdict.request
@@ -263,7 +263,7 @@ class Policy:
             with limited():
                 self._deny(text, analysis)
                 objection = self._objection(analysis)
-                objection = objection or self._write_objection(analysis, lambda: place_of(request, cwd()))
+                objection = objection or self._write_objection(analysis, lambda: place_of(request.cwd, cwd()))
         except SearchTooSlow:
             raise refused("applying the rules to it takes too long: simplify their patterns, or split it") from None
         if objection and self.confirm is None:
@@ -392,11 +392,6 @@ def secrets_of(policy: Policy | None, redact: Redact, *environs: Mapping[str, st
 def is_bare(request: Request) -> bool:
     """Does the command get neither variables nor input of its own? Rules are about words alone."""
     return not request.env and request.stdin is None
-
-
-def place_of(request: Request, cwd: str) -> str:
-    """Return where the request runs in a session whose directory is ``cwd``."""
-    return posixpath.join(cwd, request.cwd) if request.cwd else cwd
 
 
 def ask(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:

@@ -50,6 +50,16 @@ def sh(daemon: Daemon, agent: str, place: Path) -> Iterator[RemoteSession]:
     admin.forget(agent, daemon.socket)
 
 
+def waiting(daemon: Daemon, agent: str | None = None) -> list[dict[str, Any]]:
+    with Watcher(daemon.socket) as watcher:
+        return watcher.approvals(agent)
+
+
+def decide(daemon: Daemon, id: str, decision: str = "accept", reason: str = "") -> None:
+    with Watcher(daemon.socket) as watcher:
+        watcher.answer(id, decision, reason)
+
+
 @contextmanager
 def in_thread(run: Callable[[], Result]) -> Iterator[Future[Result]]:
     with ThreadPoolExecutor(1) as pool:
@@ -58,8 +68,8 @@ def in_thread(run: Callable[[], Result]) -> Iterator[Future[Result]]:
 
 def asked(daemon: Daemon, agent: str, number: int = 1) -> dict[str, Any]:
     """The latest open question of the agent, once there are so many."""
-    wait_until(lambda: len(admin.approvals(daemon.socket, agent)) >= number, "the question")
-    return admin.approvals(daemon.socket, agent)[-1]
+    wait_until(lambda: len(waiting(daemon, agent)) >= number, "the question")
+    return waiting(daemon, agent)[-1]
 
 
 def last(raw: Raw) -> dict[str, Any]:
@@ -71,7 +81,7 @@ def last(raw: Raw) -> dict[str, Any]:
 def answered(sh: RemoteSession, daemon: Daemon, decision: str, command: str, reason: str = "") -> Result:
     """The result of a command that is answered so."""
     with in_thread(lambda: sh.run(command)) as result:
-        admin.answer(asked(daemon, sh.agent)["id"], decision, reason, daemon.socket)
+        decide(daemon, asked(daemon, sh.agent)["id"], decision, reason)
         return result.result()
 
 
@@ -80,9 +90,9 @@ def test_command_runs_once_somebody_has_accepted_it(sh: RemoteSession, daemon: D
         question = asked(daemon, sh.agent)
         assert (question["command"], question["cwd"], question["proposal"]) == ("echo x >> f; cat f", str(place), "")
         assert not (place / "f").exists()
-        admin.answer(question["id"], "accept", socket=daemon.socket)
+        decide(daemon, question["id"])
         assert result.result().stdout == "x\n"
-    assert admin.approvals(daemon.socket, sh.agent) == []
+    assert waiting(daemon, sh.agent) == []
 
 
 def test_yes_lets_one_call_run_and_no_equal_one_that_came_meanwhile(
@@ -90,17 +100,17 @@ def test_yes_lets_one_call_run_and_no_equal_one_that_came_meanwhile(
 ) -> None:
     gate = Gate(place)
     with in_thread(lambda: sh.run(gate.text)) as first:
-        admin.answer(asked(daemon, sh.agent)["id"], "accept", socket=daemon.socket)
+        decide(daemon, asked(daemon, sh.agent)["id"])
         wait_until(lambda: sh.state == "running", "the first command")
         others = [connect(sh.agent, daemon.socket, False) for _ in range(2)]
         with in_thread(lambda: others[0].run("echo x >> f")) as one:
-            admin.answer(asked(daemon, sh.agent)["id"], "accept", socket=daemon.socket)
+            decide(daemon, asked(daemon, sh.agent)["id"])
             with in_thread(lambda: others[1].run("echo x >> f")) as two:
                 time.sleep(0.2)  # it is waiting for its turn by now; on a slow machine it asks, and nobody answers
                 gate.open()
                 assert one.exception() is None
-                for question in admin.approvals(daemon.socket, sh.agent):
-                    admin.answer(question["id"], "decline", socket=daemon.socket)
+                for question in waiting(daemon, sh.agent):
+                    decide(daemon, question["id"], "decline")
                 assert isinstance(two.exception(), PolicyRefused)
         assert first.result().exit_code is not None
     assert (place / "f").read_text() == "x\n"
@@ -126,7 +136,7 @@ def test_second_answer_is_refused_and_names_the_first(sh: RemoteSession, daemon:
         assert b"is accepted already by" in answers[1].stderr
         assert result.result().exit_code == 0
     with pytest.raises(InvalidRequest, match="no question 'abc' waits here"):
-        admin.answer("abc", "accept", socket=daemon.socket)
+        decide(daemon, "abc")
 
 
 def test_accept_for_the_session_holds_for_the_same_text_until_close(sh: RemoteSession, daemon: Daemon) -> None:
@@ -167,8 +177,8 @@ def test_rule_that_was_not_proposed_cannot_be_accepted(sh: RemoteSession, daemon
     with in_thread(lambda: sh.run("echo $HOME")) as result:
         id = asked(daemon, sh.agent)["id"]
         with pytest.raises(InvalidRequest, match="no rule is proposed"):
-            admin.answer(id, "accept_rule", socket=daemon.socket)
-        admin.answer(id, "accept", socket=daemon.socket)
+            decide(daemon, id, "accept_rule")
+        decide(daemon, id)
         assert result.result().exit_code == 0
 
 
@@ -176,7 +186,7 @@ def test_question_shows_no_secret_and_proposes_no_rule_with_one(sh: RemoteSessio
     with in_thread(lambda: sh.run("echo opensesame")) as result:
         question = asked(daemon, sh.agent)
         assert (question["command"], question["rules"]) == ("echo ***", [])
-        admin.answer(question["id"], "decline", "not opensesame", daemon.socket)
+        decide(daemon, question["id"], "decline", "not opensesame")
         with pytest.raises(PolicyRefused, match=r"not \*\*\*"):
             result.result()
 
@@ -188,7 +198,7 @@ def test_question_is_shown_whole_and_escaped(sh: RemoteSession, daemon: Daemon) 
         shown = cli(daemon.socket, "approvals", "-s", sh.agent).stdout.decode()
         assert shown.count("  | true\n") == 60
         assert "  | rm x #\\x1b[2K\\r\\x1b[1A \\u202e ls\n" in shown
-        admin.answer(id, "decline", socket=daemon.socket)
+        decide(daemon, id, "decline")
         with pytest.raises(PolicyRefused):
             result.result()
 
@@ -201,7 +211,7 @@ def test_others_pass_while_a_question_waits(sh: RemoteSession, daemon: Daemon) -
             assert other.run("echo other").stdout == "other\n"
             with pytest.raises(ShellSessionError, match="no running command"):
                 other.interrupt()
-        admin.answer(id, "accept", socket=daemon.socket)
+        decide(daemon, id)
         assert result.result().exit_code == 0
 
 
@@ -212,10 +222,10 @@ def test_command_is_asked_about_anew_where_the_directory_has_changed(sh: RemoteS
         first = asked(daemon, sh.agent)
         with connect(sh.agent, daemon.socket, False) as other:
             other.run("cd /usr")
-        admin.answer(first["id"], "accept", socket=daemon.socket)
+        decide(daemon, first["id"])
         second = asked(daemon, sh.agent)
         assert second["cwd"] == "/usr"
-        admin.answer(second["id"], "accept", socket=daemon.socket)
+        decide(daemon, second["id"])
         assert result.result().stdout == "/usr\n"
 
 
@@ -225,7 +235,7 @@ def test_close_cancels_the_question(sh: RemoteSession, daemon: Daemon) -> None:
         cli(daemon.socket, "kill", sh.agent)
         with pytest.raises(ShellSessionError, match="the session was closed"):
             result.result()
-    assert admin.approvals(daemon.socket, sh.agent) == []
+    assert waiting(daemon, sh.agent) == []
 
 
 def test_audit_names_the_decision_the_rule_and_the_process(sh: RemoteSession, daemon: Daemon) -> None:
@@ -247,7 +257,7 @@ def test_follow_shows_each_question_and_its_answer(sh: RemoteSession, daemon: Da
     with in_thread(lambda: sh.run("true")) as result:
         asked(daemon, sh.agent)
         first = next(changes)
-        admin.answer(first["id"], "accept", socket=daemon.socket)
+        decide(daemon, first["id"])
         seen = [first["state"]]
         while seen[-1] == "open":
             seen.append(next(changes)["state"])
@@ -275,7 +285,7 @@ def test_question_outlives_its_asker_and_gives_the_answer_to_the_next(
     os.kill(asker, signal.SIGKILL)
     os.waitpid(asker, 0)
     time.sleep(2.5)  # longer than the daemon waits for a client to come back
-    admin.answer(id, "accept", socket=daemon.socket)
+    decide(daemon, id)
     assert not (place / "f").exists()
     sh.run("echo x >> f")  # the same again: it has its yes
     with pytest.raises(PolicyRefused):  # once
@@ -290,9 +300,9 @@ def test_caller_that_cannot_wait_finds_its_question_again(sh: RemoteSession, dae
         assert (error["code"], "has not answered yet" in error["message"]) == ("busy", True)
     first = asked(daemon, sh.agent)
     with in_thread(lambda: sh.run("true")) as result:
-        admin.answer(first["id"], "accept", socket=daemon.socket)
+        decide(daemon, first["id"])
         assert result.result().exit_code == 0
-    assert admin.approvals(daemon.socket, sh.agent) == []
+    assert waiting(daemon, sh.agent) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -309,10 +319,10 @@ def test_question_outlives_the_daemon_and_nothing_runs_without_a_yes(number: int
                 result.result()
         admin.shutdown(daemon.socket)  # the one that the client has started to ask about its question
     with running(tmp_path / "d") as daemon, connect("a", daemon.socket, False, cwd=tmp_path, policy=_POLICY) as sh:
-        assert [one["id"] for one in admin.approvals(daemon.socket)] == [id]
+        assert [one["id"] for one in waiting(daemon)] == [id]
         assert not file.exists()
         with in_thread(lambda: sh.run("echo x >> ran")) as result:
-            admin.answer(id, "accept", socket=daemon.socket)
+            decide(daemon, id)
             assert result.result().exit_code == 0
         assert file.read_text() == "x\n"
         with pytest.raises(PolicyRefused):
@@ -324,7 +334,7 @@ def test_session_whose_question_waits_is_not_closed_for_being_idle(daemon: Daemo
         with in_thread(lambda: sh.run("echo hi")) as result:
             id = asked(daemon, agent)["id"]
             time.sleep(1)  # five times what it may be idle, in which the daemon looks a hundred times
-            admin.answer(id, "accept", socket=daemon.socket)
+            decide(daemon, id)
             assert result.result().stdout == "hi\n"
         wait_until(lambda: agent not in {one["agent"] for one in admin.agents(daemon.socket)}, "its end for being idle")
 
@@ -381,7 +391,7 @@ def test_question_shows_what_else_the_command_gets_and_has_no_rule_then(sh: Remo
         assert "  | sort\n  with DB_PASSWORD=***\n  with LC_ALL=C\n" in shown
         assert "  with stdin, 1011 bytes: b\\n***yyy" in shown
         assert "  no rule: it starts other programs, gets variables or input, or is not plain words\n" in shown
-        admin.answer(question["id"], "accept", socket=daemon.socket)
+        decide(daemon, question["id"])
         assert result.result().exit_code == 0
 
 
@@ -396,7 +406,7 @@ def test_answer_for_a_command_does_not_hold_where_the_agent_types_its_input(sh: 
     with in_thread(lambda: sh.run("cat", stdin=TTY)) as result:
         question = asked(daemon, sh.agent)
         assert (question["given"], question["proposal"]) == (["stdin, a terminal: the agent types into it later"], "")
-        admin.answer(question["id"], "accept_session", socket=daemon.socket)
+        decide(daemon, question["id"], "accept_session")
         assert result.result().still_running
     assert sh.send("", keys=["C-d"]).exit_code == 0
     assert sh.run("cat", stdin=TTY).still_running
@@ -424,8 +434,8 @@ _ANSWERS = {
 def test_answer_from_inside_a_session_is_refused(how: str, sh: RemoteSession, daemon: Daemon, place: Path) -> None:
     program = place / "answer.py"
     program.write_text(
-        "import sys\nfrom shellsession.daemon.client import admin\n"
-        "for ask in (lambda: admin.answer(sys.argv[1], 'accept', socket=sys.argv[2]),"
+        "import sys\nfrom shellsession import Daemon\nfrom shellsession.daemon.client import admin\n"
+        "for ask in (lambda: Daemon(sys.argv[2]).answer(sys.argv[1], 'accept'),"
         " lambda: admin.remembered(sys.argv[2])):\n"
         "    try: print('done', ask())\n"
         "    except Exception as error: print(error)\n"
@@ -437,7 +447,7 @@ def test_answer_from_inside_a_session_is_refused(how: str, sh: RemoteSession, da
         said = (place / "said").read_text()
         assert said.count("was asked for inside the session of agent") == 2, said
         assert asked(daemon, sh.agent)["id"] == id
-        admin.answer(id, "decline", socket=daemon.socket)
+        decide(daemon, id, "decline")
         assert own.exception() is not None
         free.close()
 
@@ -467,7 +477,7 @@ def test_answer_over_the_connection_of_a_process_that_has_ended_is_refused(
         shell = f"{PYTHON} ends.py {daemon.socket} {id} $BASHPID"
         said = subprocess.run(["bash", "-c", f"exec {shell}"], cwd=place, capture_output=True, text=True, check=True)
         assert "has ended" in said.stdout
-        admin.answer(id, "decline", socket=daemon.socket)
+        decide(daemon, id, "decline")
         assert own.exception() is not None
 
 
@@ -551,7 +561,7 @@ def test_answer_of_what_a_session_has_left_is_refused(
         (place / "go").touch()
         wait_until((place / "done").exists, "the answer")
         assert "by a process of a session, or that a session has left" in (place / "said").read_text()
-        admin.answer(id, "accept", socket=daemon.socket)
+        decide(daemon, id)
         assert result.result().stdout == "hi\n"
 
 
@@ -580,7 +590,7 @@ def test_sandbox_hides_the_questions_and_the_daemon(tmp_path: Path) -> None:
             )
             told = other.run(["python3", "-c", program])
             assert told.stdout in ("", "b''\n"), told
-        admin.answer(id, "decline", socket=daemon.socket)
+        decide(daemon, id, "decline")
         assert isinstance(own.exception(), PolicyRefused)
         other.close()
 
@@ -635,7 +645,7 @@ def test_ctrl_c_withdraws_the_question(sh: RemoteSession, daemon: Daemon) -> Non
         asked(daemon, sh.agent)
         assert other.ask("cancel", request=request).header["value"]
         assert "cancelled" in last(asker)["error"]["message"]
-    assert admin.approvals(daemon.socket, sh.agent) == []
+    assert waiting(daemon, sh.agent) == []
 
 
 # -- attach
@@ -654,5 +664,5 @@ def test_person_sees_the_agents_question_and_answers_their_own_by_typing(
         assert "| echo $((6 * 7))" in shown
         assert person.runs("echo $((40 + 4))") == "44\r\n"
         person.leaves()
-        admin.answer(id, "accept", socket=daemon.socket)
+        decide(daemon, id)
         assert result.result().stdout == "42\n"

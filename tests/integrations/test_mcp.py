@@ -20,7 +20,7 @@ from mcp.types import ElicitResult
 from sandboxes import needs_bwrap
 from system import wait_until
 
-from shellsession import PolicyRefused, connect
+from shellsession import AsyncDaemon, PolicyRefused, connect
 
 _ERROR = "refused by policy: "
 
@@ -379,13 +379,14 @@ def test_question_of_the_daemon_is_put_to_the_user_of_the_client(tmp_path: Path,
     from shellsession.daemon.client import admin
 
     socket, seen = str(tmp_path / "socket"), list[str]()
+    daemon = AsyncDaemon(socket)
 
     async def answer(_: object, question: Any) -> ElicitResult:
-        (waits,) = await asyncio.to_thread(admin.approvals, socket)  # others can answer it, too
+        (waits,) = await daemon.approvals()  # others can answer it, too
         seen.append(f"{waits['command']} in {waits['cwd']}")
         assert waits["command"] in question.message
         if "first" in question.message:
-            await asyncio.to_thread(admin.answer, waits["id"], "decline", "not now", socket)
+            await daemon.answer(waits["id"], "decline", "not now")
         return (
             ElicitResult(action="decline") if "rmdir" in question.message else ElicitResult(action="accept", content={})
         )
@@ -397,11 +398,11 @@ def test_question_of_the_daemon_is_put_to_the_user_of_the_client(tmp_path: Path,
             assert await talk.call("bash", command="rmdir made") == (f"{_ERROR}a person declined it", True)
             assert await talk.call("bash", command="true first") == (f"{_ERROR}a person declined it: not now", True)
             assert await talk.call("bash", command="ls -d made") == ("made", False)
-        assert admin.approvals(socket) == []
+        assert await daemon.approvals() == []
         async with serving(*options, "--patience", "1.5", client={"mode": mode}) as talk:
             text, failed = await talk.call("bash", command="touch never")
             assert (failed, "a person has not answered yet" in text) == (True, True)
-            admin.answer(admin.approvals(socket)[0]["id"], "accept", socket=socket)
+            await daemon.answer((await daemon.approvals())[0]["id"], "accept")
             assert await talk.call("bash", command="touch never") == ("[no output]", False)
 
     try:

@@ -97,21 +97,11 @@ def forget(agent: str | None, socket: Place = None) -> int:
         raise DaemonUnavailable(str(error)) from error
 
 
-def approvals(socket: Place = None, agent: str | None = None) -> list[dict[str, Any]]:
-    """The questions that wait for a person, the oldest first; of one agent, or of all. Raises DaemonUnavailable.
-
-    Each has ``id``, ``agent``, ``command`` (whole, with ``***`` for secrets), ``cwd``, ``asked`` and ``until`` (seconds
-    since the epoch; None: no limit), ``rules`` (what ``accept_rule`` would remember, as lists of words) and
-    ``proposal`` (the same in one line), and ``state`` ("open").
-    """
-    return from_part(_ask(socket, "approvals", of=agent).parts)
-
-
 def follow_approvals(socket: Place = None, agent: str | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the questions that wait, then each one again whenever it changes. Ends with the daemon.
+    """Yield the questions that wait, as ``Daemon.approvals``, then each one again whenever it changes.
 
-    ``state``: "open", "accepted", "declined", "cancelled" or "expired"; ``by``: the process that has answered. Raises
-    DaemonUnavailable.
+    ``state``: "open", "accepted", "declined", "cancelled" or "expired"; ``by``: the process that has answered. Ends
+    with the daemon: raises DaemonUnavailable.
     """
     with Visit("", socket) as visit:
         reply = visit.ask(Message({"verb": "approvals", "of": agent}, ()))
@@ -121,20 +111,8 @@ def follow_approvals(socket: Place = None, agent: str | None = None) -> Iterator
             reply = visit.ask(Message({"verb": "approvals", "of": agent, "since": since}, ()))
 
 
-def answer(question: str, decision: str, reason: str = "", socket: Place = None, prefix: str = "") -> dict[str, Any]:
-    """Answer a question, and return it. Raises InvalidRequest if it has an answer already, and from inside a session.
-
-    ``decision``: "accept", "accept_session" (also this text in this directory, until the session is closed),
-    "accept_rule" (also the commands of its ``rules``, in any session of the agent), "decline" or "cancel". ``reason``:
-    what the agent is told. ``prefix``: with "accept_rule", the first words of a rule, to remember in its place.
-    """
-    reply = _ask(socket, "answer", question=question, decision=decision, reason=reason, prefix=prefix)
-    answered: dict[str, Any] = from_part(reply.parts)[0]
-    return answered
-
-
 def remembered(socket: Place = None, revoke: str | None = None) -> list[dict[str, Any]]:
-    """The answers that last. ``revoke``: forget the one with that id before. Raises InvalidRequest, as ``answer``."""
+    """The answers that last. ``revoke``: forget the one with that id before. Raises InvalidRequest if there is none."""
     return from_part(_ask(socket, "remembered", revoke=revoke).parts)
 
 

@@ -72,8 +72,10 @@ class AnyDaemon:
     async def _approvals(self, agent: str | None = None) -> builtins.list[dict[str, Any]]:
         return from_part((await self._read("approvals", of=agent)).parts)
 
-    async def _answer(self, question: str, decision: str, reason: str = "", prefix: str = "") -> None:
-        await self._ask("answer", question=question, decision=decision, reason=reason, prefix=prefix)
+    async def _answer(self, question: str, decision: str, reason: str = "", prefix: str = "") -> dict[str, Any]:
+        reply = await self._ask("answer", question=question, decision=decision, reason=reason, prefix=prefix)
+        answered: dict[str, Any] = from_part(reply.parts)[0]
+        return answered
 
     async def _events(self, agent: str | None) -> AsyncGenerator[Event]:
         known: tuple[int, int] | None = None
@@ -163,12 +165,12 @@ class Daemon(AnyDaemon):
 
         Each has ``id``, ``agent``, ``command`` (whole, with ``***`` for secrets), ``cwd``, ``asked`` and ``until``
         (seconds since the epoch; None: no limit). ``given`` has the variables and the input of the command, in lines.
-        ``rules`` is what "accept_rule" remembers, as lists of words.
+        ``rules`` is what "accept_rule" remembers, as lists of words, and ``proposal`` the same in one line.
         """
         return self._backend.give(self._approvals(agent))
 
-    def answer(self, question: str, decision: str, reason: str = "", prefix: str = "") -> None:
-        """Answer a question, by its id. Raises InvalidRequest if it has an answer, and inside a session.
+    def answer(self, question: str, decision: str, reason: str = "", prefix: str = "") -> dict[str, Any]:
+        """Answer a question, by its id, and return it. Raises InvalidRequest if it has an answer, and inside a session.
 
         ``decision``: "accept"; "accept_session", which holds for the same text in the same directory until the session
         is closed; "accept_rule"; "decline" or "cancel". ``reason``: what the agent is told. ``prefix``: with

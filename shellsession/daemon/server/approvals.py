@@ -11,7 +11,7 @@ import asyncio
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -39,7 +39,7 @@ class Approvals:
         self._askers: dict[str, asyncio.Future[Question]] = {}  # of questions whose asker waits
         self._remembered: dict[str, Remembered] = {}
         self._changes = Feed[Question](_CHANGES)
-        self._followers: set[asyncio.Future[None]] = set()
+        self._changed = asyncio.Event()  # at the next change; each change has its own
         for text in store.approvals(is_rule=False):
             with suppress(ValueError, TypeError, KeyError):  # of another version
                 question = Question.from_dict(json.loads(text))
@@ -67,8 +67,7 @@ class Approvals:
 
         An equal question that has lost its asker is asked again under its own id, and may have its answer already.
         """
-        self._drop_old()
-        question = self._adopt(new)
+        question = self.open(new)
         announce(question)
         if question.state == "open":
             self._askers[question.id] = answered = asyncio.get_running_loop().create_future()
@@ -85,9 +84,6 @@ class Approvals:
     def open(self, new: Question) -> Question:
         """Open a question whose asker will come later. An equal one that waits for its asker is that one."""
         self._drop_old()
-        return self._adopt(new)
-
-    def _adopt(self, new: Question) -> Question:
         for one in self._questions.values():
             if (one.agent, one.digest) == (new.agent, new.digest) and one.id not in self._askers:
                 until = new.until if one.state == "open" else one.until
@@ -201,12 +197,7 @@ class Approvals:
     async def changes(self, since: int) -> tuple[int, list[Question]]:
         """The questions that have changed after that number, once there are any; and the number of the last change."""
         while self._changes.last == since:
-            changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._followers.add(changed)
-            try:
-                await changed
-            finally:
-                self._followers.discard(changed)
+            await self._changed.wait()
         return self._changes.last, list({one.id: one for one in self._changes.after(since)[1]}.values())
 
     @property
@@ -231,17 +222,14 @@ class Approvals:
 
     def _drop_old(self) -> None:
         now = time.time()
-        for one in tuple(self._old(now)):
-            self._settle(one.at(now))
-
-    def _old(self, now: float) -> Iterator[Question]:
-        return (one for one in self._questions.values() if one.is_over(now) and one.id not in self._askers)
+        for one in tuple(self._questions.values()):
+            if one.is_over(now) and one.id not in self._askers:
+                self._settle(one.at(now))
 
     def _tell(self, question: Question) -> None:
         self._changes.append(question)
-        for follower in self._followers:
-            if not follower.done():
-                follower.set_result(None)
+        self._changed.set()
+        self._changed = asyncio.Event()
 
 
 def _words(text: str) -> Words:

@@ -36,7 +36,7 @@ from ...errors import (
 from ...files import FileRequest, path_name
 from ...keys import check_keys
 from ...models import TTY, OwnText, Request, Result, Stream, check_seconds, command_text, streams_of
-from ...policy.approval import Question
+from ...policy.approval import Question, place_of
 from ...redact import redact_data
 from ...signatures import deadline
 from ...state.snapshot import Snapshot
@@ -251,8 +251,7 @@ class Permit(NamedTuple):
 
 def _place(shared: SharedSession, incoming: Incoming) -> str:
     """The directory in which the command would run now."""
-    cwd = shared.session.cwd
-    return cwd if incoming.request.cwd is None else os.path.join(cwd, incoming.request.cwd)
+    return place_of(incoming.request.cwd, shared.session.cwd)
 
 
 async def _permit(shared: SharedSession, incoming: Incoming, before: Permit | None) -> Permit | None:
@@ -260,12 +259,7 @@ async def _permit(shared: SharedSession, incoming: Incoming, before: Permit | No
 
     None if nobody needs to say yes, or if the policy refuses the command anyway, as it does again in its turn.
     """
-    request, listener, approvals, place = (
-        incoming.request,
-        incoming.listener,
-        shared.approvals,
-        _place(shared, incoming),
-    )
+    request, listener, place = incoming.request, incoming.listener, _place(shared, incoming)
     if before is not None and before.place == place:
         return before
     if not isinstance(asked := _judged(shared, incoming, place), Question):
@@ -274,10 +268,10 @@ async def _permit(shared: SharedSession, incoming: Incoming, before: Permit | No
     # For longer than that the caller cannot wait, but the question can: the same call finds it again.
     listener.drop_if_queued_for(request.turn_within)
     try:
-        question = await approvals.ask(asked, lambda asked: shared.announce(asked, listener))
+        question = await shared.approvals.ask(asked, lambda asked: shared.announce(asked, listener))
     except asyncio.CancelledError:
         if listener.dropped is None:  # the client has cancelled it: nobody waits for the answer
-            approvals.withdraw(request.id)
+            shared.approvals.withdraw(request.id)
         raise
     if question.state != "accepted":
         from ...policy.rules import refused
