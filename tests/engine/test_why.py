@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,11 +13,14 @@ import pytest
 from daemons import Daemon
 from hangs import HANGS, peers
 from samples import sample
-from system import PATIENCE, SOAK
+from system import PATIENCE, SOAK, wait_until
 
 from shellsession import TTY, RemoteSession, Sandbox, Session, connect
+from shellsession.engine.kernel import activity, proc, why as kernel_why
+from shellsession.engine.kernel.why import Scene, look
 from shellsession.text import reason_of
 
+_OF_EACH_KIND = {hang.kinds: name for name, hang in reversed(HANGS.items())}.values()
 _PROGRAMS = ("node", "psql", "ssh", "sqlite3", "curl", "git", "vi", "less", "make", "perl", "mkfifo")
 
 
@@ -27,7 +31,7 @@ def fields(tmp_path: Path) -> Iterator[dict[str, object]]:
 
 
 @pytest.mark.parametrize("where", ["here", "daemon", "sandbox"] if SOAK else ["here"])
-@pytest.mark.parametrize("name", sample(HANGS, 8))
+@pytest.mark.parametrize("name", dict.fromkeys((*_OF_EACH_KIND, *sample(HANGS, 8))))
 def test_hang_is_named_by_why_and_by_its_result(
     name: str, where: str, fields: dict[str, Any], daemon: Daemon, tmp_path: Path
 ) -> None:
@@ -51,11 +55,43 @@ def test_hang_is_named_by_why_and_by_its_result(
         while True:  # a program takes a while to get where it hangs
             why = sh.why()
             right = why.kind in hang.kinds.split() and hang.words.format(**fields) in str(why)
-            result = sh.poll()
-            if (right and reason_of(result)[1] == str(why)) or time.monotonic() > until:
+            result, reason = sh.poll(), "" if why.kind == "unknown" else str(why)
+            if (right and reason_of(result)[1] == reason) or time.monotonic() > until:
                 break
-        assert (right, reason_of(result)[1]) == (True, str(why)), str(why)
+        assert (right, reason_of(result)[1]) == (True, reason), str(why)
         sh.interrupt()
+
+
+def test_socket_where_the_kernel_names_no_protocol_is_found(
+    fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proc, "protocol", lambda path: "")
+    with Session() as sh:
+        for name in ("connection v6", "accept on a unix socket", "udp"):
+            hang = HANGS[name]
+            sh.run(hang.command.format(**fields), timeout=0.2, on_timeout="yield")
+            wait_until(lambda hang=hang: hang.words.format(**fields) in str(sh.why()), name)  # type: ignore[misc]
+            sh.interrupt()
+
+
+def test_call_of_a_file_or_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such calls take long only where a disk does; so the process of this test makes another one."""
+    path = tmp_path / "file"
+    with path.open("w") as file, subprocess.Popen(["sleep", "60"], pass_fds=[file.fileno()]) as process:
+        wait_until(lambda: proc.state(process.pid) == "S", "its sleep")
+        calls = {name: number for number, name in reversed(kernel_why._CALLS.items())}
+        said = {}
+        for name in ("read", "write", "sync"):
+            call = (calls[name], file.fileno(), 0, 0, 0, 0, 0)
+            monkeypatch.setattr(activity, "system_call", lambda pid, thread, call=call: call)
+            said[name] = look([process.pid], Scene())
+        process.kill()
+    assert {one.kind for one in said.values()} == {"disk"}
+    assert [str(one) for one in said.values()] == [
+        f"sleep reads the file {path}",
+        f"sleep writes the file {path}",
+        f"sleep waits until {path} is on the disk",
+    ]
 
 
 def test_line_masks_secrets_and_shows_no_control_character(tmp_path: Path) -> None:

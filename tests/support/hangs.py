@@ -151,6 +151,22 @@ OWN: Final = {
         True,
     ),
     "signal": Hang(f"{PY} 'import signal; signal.pause()'", "signal", "python3 waits for a signal"),
+    "another process": Hang(
+        f"{PY} 'import os,select; p=select.poll(); p.register(os.pidfd_open(os.getppid()),1); p.poll()'",
+        "children",
+        "python3 waits for a process",
+    ),
+    "output that nobody reads": Hang(
+        f"{PY} 'import pty,os; m,s=pty.openpty(); os.write(s,bytes(10**6))'",
+        "output",
+        "python3 waits until its output is read",
+    ),
+    "a message queue": Hang(
+        f'{PY} \'import ctypes,os; c=ctypes.CDLL(None); q=c.mq_open(b"/shellsession",66,384,None);'
+        ' c.mq_unlink(b"/shellsession"); c.mq_receive(q,bytes(8192),8192,None)\'',
+        "unknown",
+        "unknown: /proc does not say what python3 waits for",
+    ),
 }
 CHOSEN: Final = {
     "a pipe that Popen.wait never reads": Hang(

@@ -276,10 +276,10 @@ class _Look:
         target = proc.link(path)
         if target.startswith("socket:"):
             return self._socket(one, path, target[8:-1], reading)
+        if target.startswith(("pidfd:", "anon_inode:[pidfd]")):  # newer kernels, and older ones
+            return self._for_children(one, _Wait("children", "waits for a process"))
         if target.startswith("anon_inode:"):
             return self._anonymous(one, target)
-        if target.startswith("pidfd:"):
-            return self._for_children(one, _Wait("children", "waits for a process"))
         if target.endswith("/ptmx"):
             return self._for_children(one, _UNKNOWN)
         mode = stat.S_IFIFO if target.startswith("pipe:") else proc.mode(path)
@@ -300,7 +300,7 @@ class _Look:
             return _Wait("files", "waits for changes of files")
         if "timerfd" in target:
             return _SLEEPS
-        if "signalfd" in target or "pidfd" in target:
+        if "signalfd" in target:
             return self._for_children(one, _Wait("signal", "waits for a signal"))
         return _ITSELF if "eventfd" in target else _UNKNOWN
 
