@@ -13,11 +13,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Final
 
 from shellsession import Session
+from shellsession.branch.attempt import Attempt
 
 SIZES: Final = (100, 10_000, 50_000)
 # What the ratios must not exceed.
@@ -55,6 +57,13 @@ def main() -> int:
             tell(f"{name}, {SIZES[-1]} / {SIZES[0]} files", found[-1][column] / found[0][column], SAME)
         kept, _, both = found[0]
         tell("checkpoint and rollback of both halves / open", (kept + both) / plain, BOTH)
+        fork, branch_fork, attempt, *commands = forks(base, rounds)
+        print(f"fork {fork * 1e3:.1f} ms, with a branch {branch_fork * 1e3:.1f} ms, an attempt {attempt * 1e3:.1f} ms")
+        print(
+            "ms, without and with automatic checkpoints: true {:.2f}, {:.2f}; a write {:.2f}, {:.2f}".format(
+                *(one * 1e3 for one in commands)
+            )
+        )
     return int(bool(missed))
 
 
@@ -94,6 +103,38 @@ def _turn(sh: Session, number: int) -> Iterator[float]:
     yield seconds(lambda: sh.rollback("one"))
     assert sh.run("tail -1 d0/f0; echo $X; ls junk1").stdout == f"{number}\nkept\n"
     sh.drop_checkpoint("one")
+
+
+def forks(base: Path, rounds: int) -> list[float]:
+    """Return the seconds of a fork, of one on a branch, of an attempt, and of commands on a branch.
+
+    The commands: `true`, and one that writes, each without and with automatic checkpoints.
+    """
+    times = [list[float]() for _ in range(7)]
+    with ExitStack() as stack:
+        plain, branched, automatic = (
+            stack.enter_context(Session(cwd=base, branch=branch, auto_checkpoints=most))
+            for branch, most in ((None, 0), (base, 0), (base, 20))
+        )
+        for sh in (plain, branched, automatic):
+            sh.run("true")
+        for _ in range(rounds):
+            branched.run("echo >>written")
+            found = [_made(plain.fork), _made(branched.fork), _made(lambda: branched.attempt("echo >>written"))]
+            for command in ("true", "echo >>written"):
+                found += [seconds(partial(sh.run, command)) for sh in (branched, automatic)]
+            for column, one in zip(times, found, strict=True):
+                column.append(one)
+    return list(map(median, times))
+
+
+def _made(make: Callable[[], Session | Attempt]) -> float:
+    """Return the seconds in which that is made, and leave it."""
+    begin = time.perf_counter()
+    made = make()
+    took = time.perf_counter() - begin
+    with made:
+        return took
 
 
 def shadow_git(tree: Path) -> tuple[float, float]:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import sandboxes
 from daemons import running
-from sandboxes import run_as
+from sandboxes import needs_bwrap, run_as
 from system import wait_until
 
 from shellsession import (
@@ -27,11 +27,13 @@ from shellsession import (
     Daemon,
     InvalidRequest,
     JobsRunning,
+    Sandbox,
     Session,
     connect,
 )
 from shellsession.branch import branch
 from shellsession.branch.mounts import fault
+from shellsession.models import Changes
 
 if reason := fault():
     pytest.skip(reason, allow_module_level=True)
@@ -290,3 +292,27 @@ def test_session_that_recovers_takes_a_command_back(place: Place) -> None:
         assert sh.run("cat file; echo $X").stdout == "one\n3\n"
         sh.rollback()
         assert sh.run("cat file; echo $X").stdout == "one\n1\n"
+
+
+@needs_bwrap
+def test_fork_and_attempt_in_a_sandbox_are_confined_to_the_branch(user: str, mine: Path) -> None:
+    place = Place(mine)
+
+    def scenario() -> None:
+        with place.session(sandbox=Sandbox(write=[place.base]), auto_checkpoints=5) as sh:
+            sh.run("echo one >file; X=1", check=True)
+            with sh.fork() as child:
+                assert child.run("cat file; echo child >file; touch /usr/evil").stdout == "one\n"
+                assert not Path("/usr/evil").exists()
+            with sh.attempt("echo two >>file; X=2") as attempt:
+                assert attempt.apply().complete
+            assert sh.run("cat file; echo $X").stdout == "one\ntwo\n2\n"
+            assert sh.run("echo >more", changes=True).changes == Changes(files=(("added", "more"),))
+            sh.rollback()
+            sh.rollback()
+            assert sh.run("ls; cat file; echo $X").stdout == "file\none\n1\n"
+            with pytest.raises(BranchUnavailable, match="a sandbox has it"):
+                _ = sh.branch.path
+
+    run_as(user, scenario)
+    assert (place.base / "file").read_text() == "base\n"
