@@ -330,13 +330,23 @@ def test_question_outlives_the_daemon_and_nothing_runs_without_a_yes(number: int
 
 
 def test_session_whose_question_waits_is_not_closed_for_being_idle(daemon: Daemon, agent: str) -> None:
-    with connect(agent, daemon.socket, False, policy=_POLICY, idle_ttl=0.2) as sh:
+    def leave_idle() -> None:
+        connect(agent, daemon.socket, False, idle_ttl=0.2).disconnect()
+        time.sleep(1)  # five times what it may be idle, in which the daemon looks a hundred times
+
+    with connect(agent, daemon.socket, False, policy=_POLICY) as sh:
         with in_thread(lambda: sh.run("echo hi")) as result:
             id = asked(daemon, agent)["id"]
-            time.sleep(1)  # five times what it may be idle, in which the daemon looks a hundred times
+            leave_idle()
             decide(daemon, id)
             assert result.result().stdout == "hi\n"
         wait_until(lambda: agent not in {one["agent"] for one in admin.agents(daemon.socket)}, "its end for being idle")
+    with connect(agent, daemon.socket, False, policy=_POLICY) as sh, Raw(daemon.socket) as raw:
+        raw.say("run", b"echo ho", agent=sh.agent, turn_within=0.05)  # it will come again
+        assert last(raw)["error"]["code"] == "busy"
+        decide(daemon, asked(daemon, agent)["id"])
+        leave_idle()
+        assert sh.run("echo ho").stdout == "ho\n"
 
 
 def test_command_over_a_pipe_waits_for_a_yes_too(daemon: Daemon, agent: str) -> None:
@@ -457,24 +467,28 @@ import json, os, socket, sys, time
 s = socket.socket(socket.AF_UNIX)
 s.connect(sys.argv[1])
 hello = json.loads((file := s.makefile("rb")).readline())
+def ask(number, **fields):
+    number = f"{hello['incarnation']}.{hello['connection']}.{number}"
+    s.sendall(json.dumps({"protocol": hello["protocol"], "id": number, **fields}).encode() + b"\\n")
+    return file.readline().decode()
+if sys.argv[4:]:
+    assert '"value":false' in ask(1, verb="cancel", request="x").replace(" ", "")
 if os.fork():
     os._exit(0)
 while os.getppid() == int(sys.argv[3]):
     time.sleep(0.01)
-number = f"{hello['incarnation']}.{hello['connection']}.1"
-header = {"protocol": hello["protocol"], "id": number, "verb": "answer", "question": sys.argv[2], "decision": "accept"}
-s.sendall(json.dumps(header).encode() + b"\\n")
-print(file.readline().decode())
+print(ask(2, verb="answer", question=sys.argv[2], decision="accept"))
 """
 
 
+@pytest.mark.parametrize("known", ["", "known"])
 def test_answer_over_the_connection_of_a_process_that_has_ended_is_refused(
-    sh: RemoteSession, daemon: Daemon, place: Path
+    known: str, sh: RemoteSession, daemon: Daemon, place: Path
 ) -> None:
     (place / "ends.py").write_text(_ENDS)
     with in_thread(lambda: sh.run("true")) as own:
         id = asked(daemon, sh.agent)["id"]
-        shell = f"{PYTHON} ends.py {daemon.socket} {id} $BASHPID"
+        shell = f"{PYTHON} ends.py {daemon.socket} {id} $BASHPID {known}"
         said = subprocess.run(["bash", "-c", f"exec {shell}"], cwd=place, capture_output=True, text=True, check=True)
         assert "has ended" in said.stdout
         decide(daemon, id, "decline")

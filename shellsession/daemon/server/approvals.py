@@ -111,6 +111,11 @@ class Approvals:
         """The question of a request whose command has not begun, if there is one."""
         return next((one for one in self._questions.values() if one.request == request), None)
 
+    def has_asked(self, agent: str) -> bool:
+        """Whether a question of the agent is open, or has an answer that was not used yet."""
+        self._drop_old()
+        return any(one.agent == agent for one in self._questions.values())
+
     def agent_of(self, id: str) -> str:
         """The agent that asks a question; "" if there is none with that id."""
         return found.agent if (found := self._questions.get(id)) is not None else ""

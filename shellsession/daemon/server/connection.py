@@ -70,6 +70,7 @@ class Connection(asyncio.BufferedProtocol):
         self._messages: deque[Message] = deque()  # not yet given to the server
         self.number = 0
         self.pid = 0  # of the client
+        self.is_outside = False  # of all sessions: see ``inside``
         self._since = 0  # when it connected
         self._at_close: list[Callable[[], None]] = []
 

@@ -30,7 +30,7 @@ def refuse_inside(
     ``strict``: or if it carries the tag of any session or released job, also of one that has ended or of another host.
     """
     # 0 is outside our PID namespace, where no session of ours is.
-    if connection.pid in (0, os.getpid()):
+    if connection.pid in (0, os.getpid()) or (connection.is_outside and connection.is_same_process()):
         return
     lineage = _lineage(connection.pid)
     tags = [proc.tag(pid) for pid in lineage]
@@ -45,10 +45,13 @@ def refuse_inside(
                 " this daemon"
             )
     ours = proc.tag(os.getpid()) // GENERATIONS  # somebody may have started this daemon inside a session
-    if strict and any(tag >= LOWEST and tag // GENERATIONS != ours for tag in tags):
+    has_tag = any(tag >= LOWEST and tag // GENERATIONS != ours for tag in tags)
+    if strict and has_tag:
         raise InvalidRequest(
             f"{verb} was asked for by a process of a session, or that a session has left: ask from outside sessions"
         )
+    # For good: a process gets no new ancestors but those of its ancestors. A person's keys come here one by one.
+    connection.is_outside = not has_tag
 
 
 def is_inside(bash: int, first: int, pid: int) -> bool:

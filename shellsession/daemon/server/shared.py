@@ -434,8 +434,8 @@ class SharedSession:
         session._on_change(self.check_end)
 
     def _is_needed(self) -> bool:
-        """Is a person attached, or asked? A question ends with the session."""
-        return self.session.attached or bool(self.approvals.waiting(self.agent))
+        """Is a person attached, or asked? A question ends with the session, and so does an answer that waits."""
+        return self.session.attached or self.approvals.has_asked(self.agent)
 
     # -- queued requests
 
