@@ -426,6 +426,14 @@ class Branch:
             self._is_temporary, self._link = False, link
             self._write()
 
+    def forget(self) -> None:
+        """Remove the branch when it is closed, if it is a fork."""
+        if not self._disk.is_of_fork or (record := record_of(self.directory)) is None:
+            return
+        if self._lock < 0 and (lock := lock_of(self.directory)) is not None:
+            self._lock = lock
+        self._is_temporary, self._link = True, record["link"]
+
     def take_over(self, fork: Branch, state: bytes, most: int) -> str:
         """Go on with the frozen files of a fork. Raises Conflict if these here have changed since it was made.
 
@@ -572,6 +580,14 @@ class Branch:
 def directory_of(key: str) -> str:
     """The directory of the branch with this key, where no other is named."""
     return os.path.join(_home(), sha256(os.fsencode(key)).hexdigest()[:16])
+
+
+def forget_fork(link: str) -> None:
+    """Remove the fork to which ``Branch.keep`` has made this link, unless a session has it open."""
+    if os.path.islink(link):
+        fork = Branch("/", link)
+        fork.forget()
+        fork.close()
 
 
 def _home() -> str:

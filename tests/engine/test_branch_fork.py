@@ -33,6 +33,7 @@ from shellsession import (
 )
 from shellsession.branch import branch
 from shellsession.branch.mounts import fault
+from shellsession.daemon.client import admin
 from shellsession.models import Changes
 
 if reason := fault():
@@ -84,6 +85,8 @@ def test_fork_begins_with_the_files_of_its_parent_and_neither_sees_what_the_othe
             parent.run("echo one >file; mkdir d; cd d; X=1", check=True)
             with parent.fork() as child, parent.fork() as other:
                 assert child.run("cat ../file; echo $X; pwd").stdout == f"one\n1\n{place.base}/d\n"
+                attack = f"ls -A {place.layers}; ls /proc/{parent.pid}/root/; umount {place.base} {place.layers}"
+                assert child.run(attack).stdout == ""
                 child.run("echo child >../file; echo >new; X=2", check=True)
                 parent.run("echo parent >../file; rmdir ../d", check=True)
                 assert parent.run("cat ../file; ls -1 ..; echo $X").stdout == "parent\nfile\n1\n"
@@ -221,13 +224,28 @@ def test_fork_of_an_agent_finds_its_branch_in_a_later_daemon(place: Place, tmp_p
     with running(tmp_path / "daemon", env=env) as daemon:
         with connect("child", daemon.socket, False, **options) as child:
             assert child.run("cat file").stdout == "one\nchild\n"
-            child.close()
+            child.close()  # it is forgotten, and so are its files
         with connect("parent", daemon.socket, False, **options) as parent:
             assert parent.run("cat file").stdout == "one\n"
+            parent.fork("child").run("echo child >file")
+        daemon.stop(signal.SIGKILL)
+    with running(tmp_path / "daemon", env=env) as daemon:
+        assert admin.forget("child", daemon.socket) == 1  # without a session
+        with connect("other", daemon.socket, False, **options) as other:
+            other.run("echo other >file")
+            other.close()
+        with connect("parent", daemon.socket, False, **options) as parent:
             with pytest.raises(BranchUnavailable, match="has an earlier branch"):
-                parent.fork("child")
+                parent.fork("other")
+            parent.fork("child").run("true")
+            connect("child", daemon.socket, False, **options).close()
+            assert parent.run("cat file").stdout == "one\n"
             parent.branch.discard()
             parent.close()
+        with connect("other", daemon.socket, False, **options) as other:
+            other.branch.discard()
+            other.close()
+    assert os.listdir(tmp_path / "state" / "shellsession" / "branches") == []
     assert (place.base / "file").read_text() == "base\n"
 
 

@@ -238,6 +238,11 @@ class Sessions:
 
         return directory_of(f"{self._store.path}\0{agent}")
 
+    def _forget_fork(self, agent: str) -> None:
+        from ...branch.branch import forget_fork
+
+        forget_fork(self._branch_dir(agent))
+
     def _bring_back(self, shared: SharedSession, cwd: str) -> str:
         """Let a new session start with the state of the last one, if that was kept. Returns what to say; or ""."""
         engine = shared.engine
@@ -267,12 +272,16 @@ class Sessions:
         if number is not None and (self.find(agent) is not None or self._ended.get(agent) != number):
             return False
         self._ended.pop(agent, None)
+        if (before := self._store.get(agent)) is not None and before.rules and self.find(agent) is None:
+            self._forget_fork(agent)
         had_record = self._store.forget(agent) | self._receipts.forget(agent) | self._store.forget_checkpoint(agent)
         return (self._agents.registry.forget_rules(agent) or had_record) and self.find(agent) is None
 
     def begin_to_close(self, shared: SharedSession) -> None:
         """Forget the agent of a session that is about to be closed: another one may be opened while it ends."""
         shared.is_forgotten = True
+        if shared.engine.branch is not None:
+            shared.engine.branch.forget()
         self.forget(shared.agent)
         self.approvals.end_session(shared.agent)
 
