@@ -318,10 +318,8 @@ def some_words(text: str, most: int, from_end: bool = False) -> str:
     if len(text) <= most:
         return text
     if from_end:
-        part = text[-most:]
-        return f"... {part.partition(' ')[2] or part}"
-    part = text[:most]
-    return f"{part.rpartition(' ')[0] or part} ..."
+        return f"... {text[-most - 1 :].partition(' ')[2] or text[-most:]}"
+    return f"{text[: most + 1].rpartition(' ')[0] or text[:most]} ..."
 
 
 def signal_name(number: int) -> str:

@@ -15,7 +15,7 @@ from gates import Gate
 from hypothesis import given, strategies as st
 from system import PATIENCE, wait_until
 
-from shellsession import TTY, InvalidRequest, Limits, Notice, Policy, Session, SessionClosed
+from shellsession import TTY, InvalidRequest, Limits, Notice, Policy, Session, SessionClosed, notices as notices_module
 from shellsession.notices import WATCHES, Notices, Watch
 
 sh = kinds.sh
@@ -114,6 +114,29 @@ def test_events_slow_reader_gets_the_number_of_dropped_notices(sh: Session, plac
     assert notice.number < 100
 
 
+def test_events_handed_back_command_ends_with_its_status(sh: Session, place: Path) -> None:
+    gate = Gate(place)
+    result = sh.run(f"{gate.text}; (exit 7)", timeout=0.1, on_timeout="yield")
+    events = sh.events(timeout=PATIENCE)
+    gate.open()
+    ended = next(events)
+    assert (ended.kind, ended.id, ended.exit_code, ended.text) == ("ended", result.id, 7, "exit status 7")
+
+
+def test_events_reader_is_told_how_many_notices_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notices_module, "_KEPT", 2000)
+    with Session() as sh:
+        events = sh.events(pattern="^[0-9]+$", timeout=PATIENCE)
+        sh.run("(sleep 0.1; seq 15; sleep 99) &")
+        wait_until(
+            lambda: [one.text for one in sh.events(after=0, pattern="^[0-9]+$", timeout=0.01)][-1:] == ["15"], "15"
+        )
+        oldest, *rest = [next(events) for _ in range(5)]
+        assert oldest.dropped > 5
+        assert int(oldest.text) == oldest.dropped + 1
+        assert [one.dropped for one in rest] == [0, 0, 0, 0]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -174,11 +197,16 @@ def test_notices_rate_is_limited_and_what_is_suppressed_is_counted() -> None:
     notices.follow("j1", 0.0)
     notices.output("j1", "stdout", b"".join(b"x%d\n" % at for at in range(1000)), 1.0)
     assert len(texts(notices, watch)) == 20
-    assert 1.0 < notices.next_moment < 2.0
-    notices.tick(2.0)
+    assert notices.next_moment == pytest.approx(1.2)
+    notices.tick(1.25)
     last = notices.read(0, watch)[1][-1]
-    assert (last.text, last.dropped, last.time) == ("x999", 979, 1002.0)
+    assert (last.text, last.dropped, last.time) == ("x999", 979, 1001.25)
     assert notices.next_moment == math.inf
+    notices.output("j1", "stdout", b"x\n" * 100, 2.26)
+    assert len(texts(notices, watch)) == 21 + 5  # of a second
+    notices.tick(99.0)
+    notices.output("j1", "stdout", b"x\n" * 100, 199.0)
+    assert len(texts(notices, watch)) == 21 + 5 + 1 + 20  # not more after a long time
 
 
 def test_notices_line_that_is_longer_than_what_is_kept_keeps_its_beginning() -> None:
@@ -197,7 +225,7 @@ def test_notices_line_that_is_longer_than_what_is_kept_keeps_its_beginning() -> 
         notices.output("j1", "stdout", part, 1.0)
     assert texts(notices, watch) == ["90 % bar", "end a\\u202eb"]  # a line is searched up to 4096 characters
     notices.output("j1", "stdout", b"the end, " + b"secret " * 500, 2.0)
-    assert texts(notices, watch)[-1] == f"the end,{' ***' * 122} ..."
+    assert texts(notices, watch)[-1] == f"the end,{' ***' * 123} ..."
 
 
 def test_notices_silence_comes_once_until_the_next_output() -> None:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pexpect
 import pytest
 from commands import cli
 from daemons import Daemon, running
 from persons import CTRL_C, LEAVE, TERMINAL
-from system import PATIENCE
+from system import PATIENCE, wait_until
 
 import shellsession
 from shellsession import Policy, PolicyRefused, connect
+from shellsession.cli import top as cli_top
 
 Start = Callable[..., "pexpect.spawn[str]"]
 HOSTILE = "printf 'PIN-1234 \\033]0;title\\007\\033[2Jend\\342\\200\\256.\\n'"
@@ -158,6 +161,8 @@ def test_top_says_why_a_command_runs_for_long(own: Daemon, top: Start) -> None:
         screen.setwinsize(24, 120)
         screen.expect("WHY")
         screen.expect("sleep 100.*sleep sleeps")
+        row = cli(own.socket, "top", "--once").stdout.decode().splitlines()[1]
+        assert re.fullmatch(r"a1 +running +\S+s +sleep 100 +sleep sleeps *", row)
         session.close()
 
 
@@ -184,6 +189,103 @@ def test_top_shows_the_question_and_answers_it(own: Daemon, top: Start, key: str
             with pytest.raises(PolicyRefused):
                 asker.result(PATIENCE)
         session.close()
+
+
+def test_top_shows_the_oldest_question_first(own: Daemon, top: Start) -> None:
+    policy = Policy(confirm="queue")
+    with (
+        connect("b1", own.socket, policy=policy) as first,
+        connect("a1", own.socket, policy=policy) as second,
+        ThreadPoolExecutor() as pool,
+    ):
+        older = pool.submit(first.run, "echo older", timeout=PATIENCE)
+        daemon = shellsession.Daemon(own.socket)
+        wait_until(lambda: len(daemon.approvals()) == 1, "a question")
+        newer = pool.submit(second.run, "echo newer", timeout=PATIENCE)
+        wait_until(lambda: len(daemon.approvals()) == 2, "another question")
+        screen = top(own)
+        screen.expect(r"2 agents, 0 running, 2 asking.+\| echo older.+d declines it, and 1 more wait")
+        screen.send("d")
+        screen.expect(r"\| echo newer")
+        for asker in (older, newer):
+            with pytest.raises(PolicyRefused):
+                asker.result(PATIENCE)
+            screen.send("d")
+        first.close()
+        second.close()
+
+
+class _Asked:
+    """A daemon with questions that keeps the answers."""
+
+    def __init__(self, *commands: str) -> None:
+        self.questions: list[dict[str, Any]] = [
+            {
+                "id": f"q{number}",
+                "agent": "a1",
+                "cwd": "/",
+                "command": command,
+                "until": None,
+                "given": [],
+                "proposal": "",
+            }
+            for number, command in enumerate(commands, 1)
+        ]
+        self.answers = list[tuple[str, str]]()
+
+    def described(self, lines: bool) -> list[dict[str, Any]]:
+        return []
+
+    def approvals(self) -> list[dict[str, Any]]:
+        return [*self.questions]
+
+    def answer(self, question: str, decision: str) -> None:
+        self.answers.append((question, decision))
+
+
+def test_top_accepts_only_a_question_that_was_shown_for_half_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    daemon: Any = _Asked("true", "false")
+    shown = cli_top.Top(daemon, None, "runs", "")
+
+    def look_and_press(seconds: float, key: bytes) -> None:
+        nonlocal now
+        shown.look()
+        shown.picture(80, 24)
+        now += seconds
+        shown._press(key)
+
+    for seconds in (0.0, 0.49):
+        look_and_press(seconds, b"a")
+    assert (daemon.answers, "only just now" in shown.note) == ([], True)
+    look_and_press(0.02, b"a")
+    assert daemon.answers == [("q1", "accept")]
+    del daemon.questions[0]  # the next one is on top, and its time begins
+    look_and_press(0.49, b"a")
+    assert len(daemon.answers) == 1
+    look_and_press(0.0, b"d")  # a decline needs no look
+    assert daemon.answers[1:] == [("q2", "decline")]
+
+
+def test_top_orders_agents(own: Daemon) -> None:
+    with ExitStack() as opened:
+        sessions = {name: opened.enter_context(connect(name, own.socket)) for name in ("b1", "c1", "a1", "d1")}
+        for name in ("b1", "a1"):
+            sessions[name].run("true")
+        for name in ("d1", "c1"):
+            sessions[name].run("sleep 100", timeout=0.1, on_timeout="yield")
+
+        def order(*options: str) -> list[str]:
+            _, *rows = cli(own.socket, "top", "--once", *options).stdout.decode().splitlines()
+            return [row.split()[0] for row in rows]
+
+        assert order() == ["d1", "c1", "a1", "b1"]
+        assert order("--sort", "name") == ["a1", "b1", "c1", "d1"]
+        *running, last, first = order("--sort", "idle")
+        assert (sorted(running), last, first) == (["c1", "d1"], "a1", "b1")
+        for name in ("d1", "c1"):
+            sessions[name].close()
 
 
 def test_top_accepts_no_question_that_is_not_shown_whole(own: Daemon, top: Start) -> None:

@@ -72,6 +72,38 @@ def test_watcher_gets_state_then_each_event(daemon: Served) -> None:
         first.close()
 
 
+@pytest.mark.parametrize(("agent", "most"), [(None, 1 << 12), ("wide", 1 << 16)])
+def test_watcher_gets_the_end_of_much_output_and_the_size_of_the_rest(
+    daemon: Served, agent: str | None, most: int
+) -> None:
+    with connect("wide", daemon.socket) as session:
+        session.run("true")
+        events = Daemon(daemon.socket).watch(agent)
+        until(events, lambda event: event == AgentOpened("wide"))
+        session.run("head -c 300000 /dev/zero | tr '\\0' x; printf end", tty=False)
+        found = until(events, ended)
+        printed = [event for event in found if isinstance(event, CommandOutput)]
+        assert sum(len(event.data) + event.omitted for event in printed) == 300_003
+        assert max(len(event.data) for event in printed) == most
+        assert printed[-1].text.endswith("xend")
+        session.close()
+
+
+def test_end_has_the_reason_and_duration_of_the_result(daemon: Served) -> None:
+    with connect("late", daemon.socket) as session:
+        session.run("true")
+        events = Daemon(daemon.socket).watch("late")
+        next(events)
+        result = session.run("sleep 99", timeout=0.2)
+        (end,) = [event for event in until(events, ended) if isinstance(event, CommandEnded)]
+        assert (end.outcome, end.exit_code) == (result.outcome, result.exit_code)
+        assert end.reason == result.reason
+        assert "time limit" in end.reason
+        assert end.duration == pytest.approx(result.duration, abs=0.001)
+        assert end.duration >= 0.2
+        session.close()
+
+
 def test_watcher_of_one_agent_gets_no_others(daemon: Served) -> None:
     with connect("one", daemon.socket) as one, connect("other", daemon.socket) as other:
         other.run("true")

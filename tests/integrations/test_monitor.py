@@ -60,6 +60,60 @@ def test_monitor_notices_come_before_a_later_result_once(play: Any) -> None:
     play(story)
 
 
+async def notices_until(call: Call, wanted: str) -> list[str]:
+    """The notices before the results of calls, up to a result with this text."""
+    found = list[str]()
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            text = await call("bash", command="sleep 0.05")
+            found += [line for line in text.split("\n") if line.startswith("[notice: ")]
+            if wanted in text:
+                return found
+
+
+def test_monitor_text_is_no_pattern(play: Any) -> None:
+    async def story(call: Call) -> None:
+        await call("bash", command="(sleep 0.1; echo 'axb('; echo 'a.b('; sleep 99) &")
+        await call("monitor", text="a.b(", most=1)
+        assert await notices_until(call, "last notice") == [
+            "[notice: job j1 has printed: a.b(; this was the last notice of this monitor]"
+        ]
+
+    play(story)
+
+
+def test_monitor_ends_after_most_notices_and_is_of_one_job(play: Any) -> None:
+    async def story(call: Call) -> None:
+        await call("bash", command="(sleep 0.1; seq -f 'first %g' 5; sleep 99) &")
+        await call("bash", command="(sleep 0.1; seq -f 'second %g' 5; sleep 99) &")
+        await call("monitor", job="j2", text="d", most=2)
+        await call("monitor", text="t 5")
+        found = await notices_until(call, "last notice")
+        found += [] if any("t 5" in line for line in found) else await notices_until(call, "t 5")
+        assert sorted(found) == [
+            "[notice: job j1 has printed: first 5]",
+            "[notice: job j2 has printed: second 1]",
+            "[notice: job j2 has printed: second 2; this was the last notice of this monitor]",
+        ]
+
+    play(story)
+
+
+def test_monitor_masks_secrets_and_escapes_controls_before_it_cuts() -> None:
+    async def main() -> None:
+        async with AsyncSession(redact=["PIN-[0-9]+"]) as session:
+            tools = Toolbox(session, monitor=True)
+            await tools.call(
+                "bash", {"command": f"(sleep 0.1; printf '\\u202e%290s PIN-{'1' * 20} b\\n' a; sleep 99) &"}
+            )
+            await tools.call("monitor", {"text": "PIN-1"})
+            (line,) = await notices_until(lambda verb, **call: tools.call(verb, call), "has printed")
+            assert line.endswith(" a *** ...]")
+            assert "has printed: \\u202e " in line
+
+    asyncio.run(main())
+
+
 def test_monitor_wrong_argument_is_refused(play: Any) -> None:
     async def story(call: Call) -> None:
         with pytest.raises(InvalidRequest, match="there is no job 'j9': the jobs are none"):
