@@ -27,7 +27,7 @@ ShellSessionError            error
 ├── SnapshotUnavailable      snapshot_unavailable  bash did not list its state; nothing was changed
 ├── SnapshotDamaged          snapshot_damaged    the file is no snapshot, or it is damaged
 ├── SnapshotTooNew           snapshot_too_new    a newer version of shellsession has written the snapshot
-├── Conflict                 conflict            the directory changed after the branch was opened; carries ``paths``
+├── Conflict                 conflict            it has changed since the branch or fork was made; carries ``paths``
 ├── ApplyFailed              apply_failed        the changes of a branch could not be written; nothing is torn
 ├── MissingExtra             missing_extra       an optional dependency is not installed (also an ImportError)
 ├── PolicyRefused            policy_refused      the session's policy, or a tool's, refuses the command; nothing was run
@@ -265,7 +265,7 @@ class SnapshotTooNew(ShellSessionError):
 class Conflict(ShellSessionError):
     """What a branch changes has changed in its directory, too, after the branch was opened: ``paths``, below it.
 
-    Nothing was written.
+    Or a session has changed since it was forked for an attempt, which cannot be applied then. Nothing was written.
     """
 
     code = "conflict"

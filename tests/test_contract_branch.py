@@ -191,6 +191,15 @@ def test_command_beside_a_job_says_that_there_is_no_checkpoint(undoing: None, sh
     assert sh.run("cat file").stdout == "one\n"
 
 
+def test_file_that_bash_has_open_loses_nothing_to_a_checkpoint(undoing: None, sh: Session) -> None:
+    said = f"no checkpoint: the session's bash itself has {BASE}/log open"
+    assert sh.run("exec 7>log").reason == said
+    assert sh.run("echo one >&7").reason == said
+    assert sh.run("echo two >&7; exec 7>&-; cat log").stdout == "one\ntwo\n"
+    sh.rollback()
+    assert not sh.run("cat log").ok
+
+
 def test_command_that_was_streamed_or_handed_back_is_taken_back(undoing: None, sh: Session) -> None:
     for _ in sh.stream("X=1; echo one >file"):
         pass

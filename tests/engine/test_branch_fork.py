@@ -152,7 +152,9 @@ def test_forks_in_new_directories_leave_nothing(place: Place, tmp_path: Path, mo
 def test_fork_is_refused_while_something_may_write(place: Place) -> None:
     with place.session() as parent:
         parent.run("echo x >file; sleep 100 &")
-        with pytest.raises(JobsRunning, match="job j1 may write to the files: wait for its end, or kill it; nothing"):
+        with pytest.raises(
+            JobsRunning, match="job j1 runs, and may write to the files: wait for its end, or kill it; nothing"
+        ):
             parent.fork()
         parent.run("kill %1; wait %1")
         parent.fork().close()

@@ -338,8 +338,7 @@ class Engine(Core):
         """Freeze the files, so that a command's own can be told. Returns why they cannot."""
         try:
             if self.the_branch().is_written:
-                if who := self._writers():
-                    raise JobsRunning(f"{who} runs")
+                self._refuse_writers(self.the_branch())
                 yield from self.frozen()
         except ShellSessionError as error:
             return f"the files that it wrote are not told: {error}"
@@ -813,8 +812,8 @@ class Engine(Core):
         branch, most = self.the_branch(), self.options.auto_checkpoints
         if not (is_written := branch.is_written) and self._moment is not None and self._moment[1] == self.begun:
             return
-        if is_written and (who := self._writers()):
-            raise JobsRunning(f"{who} runs")
+        if is_written:
+            self._refuse_writers(branch)
         snapshot = yield from self.snapshot((), None)
         if is_written:
             then = snapshot if self._moment is None else self._moment[0]
@@ -827,11 +826,18 @@ class Engine(Core):
         known = {one.name for one in branch.checkpoints()}
         self._states = {one: state for one, state in self._states.items() if one in known} | {name: snapshot}
 
-    def _writers(self) -> str:
-        """What may write to the files beside bash, by name; "" if nothing does."""
-        if not (living := self.live().family.living()):
-            return ""
-        return ", ".join(f"job {job.id}" for job in self.jobs if job.running) or f"process {living[0]}"
+    def _refuse_writers(self, branch: Branch, advice: str = "") -> None:
+        """Raise JobsRunning if anything beside bash may write to the files, or bash itself to one that it has open.
+
+        ``advice``: what to do about a job.
+        """
+        shell = self.live()
+        if living := shell.family.living():
+            names = ", ".join(f"job {job.id}" for job in self.jobs if job.running) or f"process {living[0]}"
+            raise JobsRunning(f"{names} runs" + (f", and may write to the files: {advice}" if advice else ""))
+        if held := shell.open_below(branch.base):
+            closing = ": close it (exec N>&-); nothing was changed" if advice else ""
+            raise JobsRunning(f"the session's bash itself has {held} open{closing}")
 
     def _on_branch(self, end_jobs: bool | None = None) -> Steps[Branch]:
         """Return the branch when bash alone can write to it. Raises JobsRunning.
@@ -840,14 +846,10 @@ class Engine(Core):
         """
         branch = self.the_branch()
         yield from self._ready()
-        shell = self.live()
         if end_jobs:
-            yield from shell_end.kill_below(shell)
-        if names := self._writers():
-            advice = "or kill it" if end_jobs is None else "kill it, or pass end_jobs=True"
-            raise JobsRunning(f"{names} may write to the files: wait for its end, {advice}; nothing was changed")
-        if held := shell.open_below(branch.base):
-            raise JobsRunning(f"the session's bash itself has {held} open: close it (exec N>&-); nothing was changed")
+            yield from shell_end.kill_below(self.live())
+        ending = "or kill it" if end_jobs is None else "kill it, or pass end_jobs=True"
+        self._refuse_writers(branch, f"wait for its end, {ending}; nothing was changed")
         return branch
 
     def _enter_layer(self, branch: Branch, snapshot: Snapshot) -> Steps[Restored]:
@@ -855,7 +857,7 @@ class Engine(Core):
         shell, cwd, base = self.live(), snapshot.cwd, branch.base
         for place in (cwd, base):
             if shell.is_in_old_layer(base):
-                yield from state.change_directory(shell, place, snapshot.variables.get("OLDPWD"))
+                yield from shielded(state.change_directory(shell, place, snapshot.variables.get("OLDPWD")))
             if not shell.is_in_old_layer(base):
                 gone = Difference("directory", cwd, f"it was made later: bash is in {base}")
                 return Restored((gone,) if place != cwd else ())
