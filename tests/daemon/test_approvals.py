@@ -9,13 +9,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import cli
+from commands import cli, running as command
 from daemons import Daemon, Raw, running
 from gates import Gate
 from persons import Sits
@@ -327,6 +327,21 @@ def test_question_outlives_the_daemon_and_nothing_runs_without_a_yes(number: int
         assert file.read_text() == "x\n"
         with pytest.raises(PolicyRefused):
             sh.run("echo x >> ran", patience=0.01)
+
+
+def test_forgotten_agent_has_neither_questions_nor_rules_in_any_later_daemon(tmp_path: Path) -> None:
+    with running(tmp_path / "d") as daemon, connect("a", daemon.socket, False, policy=_POLICY) as sh:
+        answered(sh, daemon, "accept_rule", "echo x")
+        with in_thread(lambda: sh.run("true")) as result:
+            asked(daemon, "a")
+            daemon.stop(signal.SIGKILL)
+            assert isinstance(result.exception(), ShellSessionError)
+    with running(tmp_path / "d") as daemon:
+        assert (len(waiting(daemon)), len(admin.remembered(daemon.socket))) == (1, 1)
+        assert cli(daemon.socket, "forget", "a").returncode == 0
+        assert (waiting(daemon), admin.remembered(daemon.socket)) == ([], [])
+    with running(tmp_path / "d") as daemon:
+        assert (waiting(daemon), admin.remembered(daemon.socket)) == ([], [])
 
 
 def test_session_whose_question_waits_is_not_closed_for_being_idle(daemon: Daemon, agent: str) -> None:
@@ -651,6 +666,22 @@ def test_command_line_has_each_answer(daemon: Daemon, sh: RemoteSession) -> None
         ["accept", "x", "--rule", "--session"],
     ):
         assert cli(daemon.socket, "approvals", *wrong).returncode == 125
+
+
+def test_command_line_follows_each_question_and_its_answer(sh: RemoteSession, daemon: Daemon, place: Path) -> None:
+    shown, expected = list[str](), list[str]()
+    with command(daemon.socket, "approvals", "--follow", "-s", sh.agent) as follower:
+        assert follower.stdout is not None
+        for decision, told in (("accept", "accepted"), ("decline", "declined"), ("accept", "accepted")):
+            with in_thread(lambda: sh.run("true")) as result:
+                id = asked(daemon, sh.agent)["id"]
+                shown += [follower.stdout.readline().decode() for _ in range(3)]
+                decide(daemon, id, decision)
+                wait([result])
+            shown.append(follower.stdout.readline().decode().partition(" by ")[0] + "\n")
+            who = f"{id}  agent '{sh.agent}'"
+            expected += [f"{who} is to run in {place}:\n", "  | true\n", "  rule: true\n", f"{who}: {told}\n"]
+    assert shown == expected
 
 
 def test_ctrl_c_withdraws_the_question(sh: RemoteSession, daemon: Daemon) -> None:

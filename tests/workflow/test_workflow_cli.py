@@ -15,6 +15,7 @@ from daemons import Daemon
 from system import PATIENCE, wait_until
 
 from shellsession import connect
+from shellsession.cli.workflow import main
 
 _FILE: Final = """\
 name: small
@@ -209,6 +210,23 @@ def test_second_signal_ends_the_last_steps(
         process.send_signal(number)
         assert b"never\n" not in process.stdout.readlines()
         assert process.wait(PATIENCE) == 130
+
+
+def test_sigterm_handler_of_the_process_is_as_before(
+    daemon: Daemon, place: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    (path := place / "w.yml").write_text(f"steps: [{{run: kill -TERM {os.getpid()}; sleep 1000}}]\n")
+
+    def mine(*_: object) -> None:
+        raise AssertionError("the run has left SIGTERM to its caller")
+
+    before = signal.signal(signal.SIGTERM, mine)
+    try:
+        assert main(["run", str(path), "--socket", daemon.socket]) == 143
+        assert signal.getsignal(signal.SIGTERM) is mine
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_resume_of_an_unknown_agent_makes_none(daemon: Daemon, path: str, env: dict[str, str]) -> None:

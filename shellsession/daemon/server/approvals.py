@@ -220,9 +220,10 @@ class Approvals:
 
     def _settle(self, question: Question) -> None:
         """Keep a question no longer."""
-        if self._questions.pop(question.id, None) is not None:
+        if (before := self._questions.pop(question.id, None)) is not None:
             self._store.drop_approval(question.id)
-            self._tell(question)
+            if question != before:
+                self._tell(question)
         self._wake(question)
 
     def _drop_old(self) -> None:
