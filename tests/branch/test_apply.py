@@ -19,6 +19,7 @@ from overlays import BASES, LAYERS, Overlay, View, machine
 from system import SOAK
 
 from shellsession import Conflict, InvalidRequest
+from shellsession.branch import apply as apply_module
 from shellsession.branch.apply import apply
 from shellsession.branch.changes import changes
 
@@ -267,3 +268,31 @@ def test_full_disk_changes_nothing_and_can_be_tried_again(tmp_path: Path) -> Non
     assert "No space left on device" in done[0]
     assert "free some space; nothing was changed" in done[0]
     assert done[1:] == [f"{[f'f{n}' for n in range(8)]} [] {{'old'}}", "9 {True}"]
+
+
+def test_what_a_kill_of_the_machine_must_find_is_on_the_disk_before_the_next_step(
+    overlay: Overlay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    overlay.play_base(("write", "f", b"old".hex()))
+    overlay.begin()
+    overlay.play([("append", "f", b"new".hex())])
+    steps = list[str]()
+
+    def noted(module: Any, name: str, what: Callable[..., str]) -> None:
+        real = getattr(module, name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            steps.append(what(*arguments))
+            return real(*arguments, **options)
+
+        monkeypatch.setattr(module, name, call)
+
+    noted(os, "fsync", lambda fd: f"fsync {os.path.basename(os.readlink(f'/proc/self/fd/{fd}')).partition('-')[0]}")
+    noted(os, "replace", lambda old, new: f"named {os.path.basename(new)}")
+    noted(os, "rename", lambda old, new: f"rename {new}")
+    noted(apply_module, "sync", lambda fd: "syncfs")
+    _apply(overlay)
+    monkeypatch.undo()
+    written = {name: [f"fsync .{name}", f"named {name}", "fsync home"] for name in ("apply.json", "apply.staged")}
+    assert steps[:8] == [*written["apply.json"], "syncfs", *written["apply.staged"], "rename f"]
+    assert steps[8:] == ["syncfs", "fsync .applied.json", "named applied.json", "fsync home"]

@@ -28,9 +28,15 @@ def test_branch_of_an_agent_is_kept_shown_and_applied(daemon: Daemon, agent: str
     assert cli(daemon.socket, "branch", "diff", agent).stdout == b"changed  file\nadded    new\n"
     assert b"+two" in cli(daemon.socket, "branch", "diff", "--patch", agent).stdout
     assert cli(daemon.socket, "rollback", agent, "one").returncode == 0
-    apply = shlex.join([*PROGRAM, "branch", "apply", "--socket", daemon.socket, agent])
-    inside = cli(daemon.socket, "run", "-s", agent, "--", apply)
-    assert (inside.returncode, (tmp_path / "file").read_text()) == (125, "base\n")
+    for words in ("branch diff", "branch apply", "branch discard", "checkpoint", "rollback"):
+        line = shlex.join(
+            [*PROGRAM, *words.split(), "--socket", daemon.socket, agent, *["one"] * (words == "rollback")]
+        )
+        inside = cli(daemon.socket, "run", "-s", agent + "other", "--", line)  # it has no branch itself
+        assert b"was asked for inside the session of agent" in inside.stderr, words
+        assert (inside.returncode, (tmp_path / "file").read_text()) == (125, "base\n")
+    assert run("cat file") == b"one\n"
+    assert cli(daemon.socket, "kill", agent + "other").returncode == 0
     assert cli(daemon.socket, "branch", "apply", agent).stdout == b"changed  file\n"
     assert (tmp_path / "file").read_text() == "one\n"
     assert run("cat file; echo more >>file; ls") == b"one\nfile\n"

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sandboxes import needs_bwrap
 
-from shellsession import Conflict, Session
+from shellsession import Conflict, Sandbox, Session
 from shellsession.branch.mounts import fault
 
 if reason := fault():
@@ -20,6 +23,7 @@ if reason := fault():
 _FULL = """
 import subprocess, sys
 from pathlib import Path
+from typing import Any
 from shellsession import BranchUnavailable, Session
 base, disk = (Path(sys.argv[1], name) for name in ("base", "disk"))
 for one in (base, disk):
@@ -78,8 +82,8 @@ def base(tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(made)
 
 
-def session(base: Path, name: str = "layers") -> Session:
-    return Session(cwd=base, branch=base, branch_dir=base.parent / name, timeout=50)
+def session(base: Path, name: str = "layers", **options: Any) -> Session:
+    return Session(cwd=base, branch=base, branch_dir=base.parent / name, timeout=50, **options)
 
 
 def test_ten_thousand_files_of_one_directory_are_kept_compared_and_applied(base: Path) -> None:
@@ -117,3 +121,80 @@ def test_of_two_sessions_on_one_directory_the_first_to_apply_wins(base: Path) ->
         two.branch.apply(overwrite=True)
     assert {path.name for path in base.iterdir()} == {"file", "one", "two"}
     assert (base / "file").read_text() == "base\ntwo\n"
+
+
+_MOUNTED = """
+import os, subprocess, sys
+from pathlib import Path
+from typing import Any
+from shellsession import BranchUnavailable, Session
+top = Path(sys.argv[1])
+base, other, above, layers = top / "base", top / "other", top / "above", top / "layers"
+for one in (base / "sub", other, above):
+    one.mkdir(parents=True)
+(base / "file").write_text("base\\n")
+def mount(*words):
+    subprocess.run(["mount", *words], check=True)
+mount("-t", "tmpfs", "t", base / "sub")
+with Session(cwd=base, branch=base, branch_dir=layers) as sh:
+    try:
+        sh.run("true")
+    except BranchUnavailable as error:
+        assert f"another file system is mounted at '{base}/sub'" in str(error), error
+    else:
+        sys.exit("it is not refused")
+subprocess.run(["umount", base / "sub"], check=True)
+mount("--bind", base, other)
+mount("--bind", top, above)
+with Session(cwd=base, branch=base, branch_dir=layers) as sh:
+    sh.run("cat file", check=True)
+    for path in (other, above / "base", above / "layers"):
+        assert os.listdir(path)
+        assert sh.run(f"ls -A {path}; echo evil >{path}/file; cat {path}/file").stdout == "", path
+    assert sh.run("echo branch >file; cat file").stdout == "branch\\n"
+assert (base / "file").read_text() == "base\\n"
+"""
+
+
+def test_mount_in_the_directory_is_refused_and_further_mounts_of_it_are_hidden(tmp_path: Path) -> None:
+    command = ["unshare", "-Urm", sys.executable, "-c", _MOUNTED, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+    assert (done.stderr, done.returncode) == ("", 0)
+
+
+def test_checkpoint_of_an_earlier_session_has_no_secrets_and_nothing_inherited(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INHERITED", "inherited-value")
+    (base / "file").write_text("base\n")
+    options: dict[str, Any] = {"redact": ["declared-secret"]}
+    with session(base, **options) as sh:
+        sh.run("MY_TOKEN=s3cr3t-value; A=(declared-secret); KEPT=1; f() { login declared-secret; }; echo >new")
+        one = sh.checkpoint("one")
+        sh.run("unset MY_TOKEN A KEPT")
+        sh.rollback(one)  # this session itself has them
+        assert sh.run("[[ $MY_TOKEN$A$KEPT == s3cr3t-valuedeclared-secret1 ]]").ok
+    for path in (base.parent / "layers").rglob("*"):
+        text = path.read_bytes() if path.is_file() else b""
+        for secret in (b"s3cr3t-value", b"declared-secret", b"inherited-value"):
+            assert secret not in text, path
+    with session(base, **options) as sh:
+        assert sh.rollback("one").complete
+        assert sh.run("echo $KEPT$MY_TOKEN$A; ls").stdout == "1\nfile  new\n"
+        sh.branch.discard()
+
+
+@pytest.mark.parametrize("sandbox", [None, pytest.param(True, marks=needs_bwrap)], ids=["plain", "in a sandbox"])
+def test_bash_on_a_branch_has_no_capability_and_can_get_none(base: Path, sandbox: bool | None) -> None:
+    options: dict[str, Any] = {"sandbox": Sandbox(write=[base])} if sandbox else {}
+    with session(base, **options) as sh:
+        for end in ("true", "echo >new", "exit 3"):
+            sh.run("true")
+            status = Path(f"/proc/{sh.pid}/status").read_text()
+            found = re.findall(r"^(Cap(?:Inh|Prm|Eff|Amb)|NoNewPrivs):\s+(\w+)$", status, re.M)
+            none = {name: "0" * 16 for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")}
+            assert dict(found) == {**none, "NoNewPrivs": "1"}
+            sh.run(end)
+            if end == "echo >new":
+                sh.rollback(sh.checkpoint())
+        sh.branch.discard()

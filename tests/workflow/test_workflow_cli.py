@@ -6,11 +6,13 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
 import pytest
-from commands import all_shown, cli, finish, line, running as command
+from commands import all_shown, cli, environment, finish, line, running as command
 from daemons import Daemon
 from system import PATIENCE, wait_until
 
@@ -245,6 +247,28 @@ def test_shell_of_a_failed_run_lives_on_for_a_while(daemon: Daemon, place: Path,
         wait_until(lambda: said[1] not in cli(daemon.socket, "ls").stdout, "its end")
     (place / "ok").touch()
     assert b"\n1\n" in cli(daemon.socket, "workflow", "run", str(path), "--resume", env=env).stdout
+
+
+_SHORT = """
+import sys
+from shellsession.cli import workflow
+from shellsession.cli.main import main
+assert (workflow._LIMIT, workflow._FAILED_IDLE) == (3600.0, 600.0)
+workflow._LIMIT = workflow._FAILED_IDLE = 0.2
+sys.exit(main())
+"""
+
+
+def test_step_ends_after_an_hour_and_the_shell_of_a_failed_run_after_ten_minutes(
+    daemon: Daemon, place: Path, env: dict[str, str]
+) -> None:
+    (path := place / "long.yml").write_text("steps: [{run: sleep 1000}]\n")
+    words = [sys.executable, "-c", _SHORT, "workflow", "run", str(path)]
+    done = subprocess.run(
+        words, env=environment(daemon.socket, env), capture_output=True, timeout=PATIENCE, check=False
+    )
+    assert (done.returncode, b"the time limit was over (0.2" in done.stdout) == (1, True)
+    wait_until(lambda: b"long-" not in cli(daemon.socket, "ls").stdout, "its end")
 
 
 def test_secret_that_is_not_in_the_environment_is_asked_for(daemon: Daemon, place: Path, env: dict[str, str]) -> None:
