@@ -54,3 +54,15 @@ def test_last_command_of_an_agent_is_taken_back(daemon: Daemon, agent: str, tmp_
     assert cli(daemon.socket, "rollback", "--end-jobs", agent).returncode == 0
     assert cli(daemon.socket, *words, "cat file").stdout == b"one\n"
     assert cli(daemon.socket, "kill", agent).returncode == 0
+
+
+def test_fork_of_an_agent_has_its_own_branch(daemon: Daemon, agent: str, tmp_path: Path) -> None:
+    there = ("-C", str(tmp_path), "--")
+    cli(daemon.socket, "run", "-s", agent, "--branch", str(tmp_path), *there, "echo one >file")
+    assert cli(daemon.socket, "fork", agent, f"{agent}-try").returncode == 0
+    assert cli(daemon.socket, "run", "-s", f"{agent}-try", *there, "cat file; echo try >file").stdout == b"one\n"
+    assert cli(daemon.socket, "branch", "diff", "--since", "fork", f"{agent}-try").stdout == b"changed  file\n"
+    assert cli(daemon.socket, "run", "-s", agent, *there, "cat file").stdout == b"one\n"
+    assert cli(daemon.socket, "branch", "apply", f"{agent}-try").stdout == b"added    file\n"
+    assert (tmp_path / "file").read_text() == "try\n"
+    assert cli(daemon.socket, "kill", agent, f"{agent}-try").returncode == 0
