@@ -151,14 +151,13 @@ class Branch:
                     os.unlink(self._link)
             else:
                 remove(self._path(_STATES))
-                for name in os.listdir(top):
-                    if is_file(name):
-                        os.unlink(self._path(name))
+                self._disk.remove_files()
             if self._disk.others(self.directory):
                 self._disk.sweep(self.directory, ())
                 return
             for name in ("",) if self._is_at_home else (FORKS, LAYERS):
                 remove(os.path.join(top, name))
+            self._disk.remove_files()
 
     def _check(self, all_mounts: list[_Mount]) -> None:
         """Raise BranchUnavailable if there can be no branch of this directory, or not with its layers there."""

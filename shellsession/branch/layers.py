@@ -121,6 +121,12 @@ class Layers:
             found.append(record)
         return found
 
+    def remove_files(self) -> None:
+        """Remove the record of the branch that is no fork, and what else it has as a file."""
+        with suppress(FileNotFoundError):
+            for name in filter(is_file, os.listdir(self.top)):
+                os.unlink(os.path.join(self.top, name))
+
     def sweep(self, directory: str, named: Iterable[str]) -> None:
         """Remove the layers that neither are ``named`` by the branch in that directory, nor by another one."""
         kept = {*named, *(name for record in self.others(directory) for name in names_in(record))}

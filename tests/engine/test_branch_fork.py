@@ -136,6 +136,15 @@ def test_layers_stay_as_long_as_the_parent_or_a_fork_has_them(place: Place) -> N
     assert os.listdir(place.layers) == []
 
 
+def test_last_fork_removes_what_its_parent_has_left(place: Place) -> None:
+    with place.session() as parent:
+        child = parent.fork()
+    child.run("echo child >file")
+    child.branch.discard()
+    child.close()
+    assert os.listdir(place.layers) == []
+
+
 def test_forks_in_new_directories_leave_nothing(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     before = sorted(os.listdir("/proc/self/fd"))
