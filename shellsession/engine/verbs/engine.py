@@ -280,9 +280,7 @@ class Engine(Core):
 
         On the ordinary path, or on the general one, which also takes over a command that turns out to be unusual.
         """
-        if self.options.auto_checkpoints:
-            return (yield from self._run_with_checkpoint(request))
-        return (yield from self._run(request))
+        return self._run_with_checkpoint(request) if self.options.auto_checkpoints else self._run(request)
 
     def _run(self, request: Request) -> Steps[Result]:
         last = self.last
