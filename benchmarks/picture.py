@@ -5,6 +5,7 @@ import os
 import re
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,7 +14,7 @@ from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
 from benchmarks.served import served
-from shellsession import TTY, Daemon, Session, Step, Workflow, connect
+from shellsession import TTY, Daemon, Policy, Session, Step, Workflow, connect
 from shellsession.cli.progress import Live
 from shellsession.cli.top import Top
 from shellsession.workflow.model import Ready, Retry
@@ -56,6 +57,8 @@ AGENTS = {
     "docs": "echo 'site built in 1.9 s'",
 }
 
+ASKED = "docker image prune --all"
+
 BRANCH = """
 shellsession run -s a1 --branch app 'cd app; MODE=test; sed -i s/v1/v2/ main.py'
 shellsession checkpoint a1 good
@@ -95,12 +98,14 @@ def draw_workflow() -> None:
 
 
 def draw_top() -> None:
-    """The table of some agents, when it has been asked what their commands wait for."""
+    """The table of some agents, when it has been asked what their commands wait for; and a question on top."""
     console = Console(record=True, width=WIDE, file=io.StringIO())
-    with served() as daemon, TemporaryDirectory() as directory:
+    with served() as daemon, TemporaryDirectory() as directory, ThreadPoolExecutor() as pool:
         for agent, command in AGENTS.items():
             with connect(agent, daemon.socket, cwd=directory) as session:
                 session.run(command, timeout=0.5, on_timeout="yield", stdin=TTY if "read" in command else None)
+        asks = connect("cleanup", daemon.socket, policy=Policy(confirm="queue"), cwd="/tmp")
+        asker = pool.submit(asks.run, ASKED, timeout=60)
         time.sleep(3)
         top = Top(Daemon(daemon.socket), daemon.socket, "runs", "")
         top.look()
@@ -108,7 +113,9 @@ def draw_top() -> None:
             pass
         console.print(Text("$ shellsession top"))
         top.selected = "package"
-        console.print(top.picture(WIDE, len(AGENTS) + 4))
+        console.print(top.picture(WIDE, len(AGENTS) + 9))
+        Daemon(daemon.socket).answer(top.questions[0]["id"], "decline")
+        asker.exception()
     save(console, "top", "shellsession top")
 
 
