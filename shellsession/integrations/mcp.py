@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -26,6 +26,7 @@ from ..models import VERSION, Request, to_bytes
 from ..options import SessionOptions
 from ..policy.rules import UNCONFIRMED, Policy, refused
 from ..signatures import Seconds
+from ..text import escaped
 from .binding import AwaitedSession
 from .toolbox import PROGRESS, Command, Interactive, Timeout, Toolbox, ToolOptions
 
@@ -89,8 +90,8 @@ def server(toolbox: Toolbox, asking: Policy | None = None) -> MCPServer:
     Where the questions of the session wait in the daemon, it asks its user about these, who may be the first to answer.
     """
     queue = toolbox.queue
-    # The commands that the user was asked about, with the directories, and whose answers have not come.
-    elicited = set[tuple[str, str]]()
+    # What the user was asked, and has not answered.
+    elicited = set[str]()
 
     class CheckedServer(MCPServer):
         """Adds checks to the SDK's server.
@@ -141,15 +142,16 @@ def server(toolbox: Toolbox, asking: Policy | None = None) -> MCPServer:
         async def notices() -> str:
             return json.dumps([vars(notice) for notice in await toolbox.notices()])
 
-    async def ask(command: str, context: Context) -> Elicit[Confirmation] | None:
+    async def ask(command: str, context: Context, interactive: bool = False) -> Elicit[Confirmation] | None:
         """The question to the client's user, or None if there is none."""
         capabilities = context.client_capabilities
         can_ask = capabilities is not None and capabilities.elicitation is not None
         place = f" in {workdir}" if (workdir := _WORKDIR.get()) else ""
         try:
-            if queue and can_ask and (waits := await toolbox.question(workdir, command)) and waits["state"] == "open":
-                elicited.add((command, waits["cwd"]))
-                return Elicit(f"Run this command in {waits['cwd']}?\n\n{waits['command']}", Confirmation)
+            waits = await toolbox.question(workdir, command, interactive) if queue and can_ask else None
+            if waits is not None and waits["state"] == "open":
+                elicited.add(text := _text_of(waits))
+                return Elicit(text, Confirmation)
             question = (
                 ""
                 if asking is None
@@ -169,9 +171,9 @@ def server(toolbox: Toolbox, asking: Policy | None = None) -> MCPServer:
         command: Command, answer: Any, timeout: Timeout = None, interactive: Interactive = False
     ) -> str:
         try:
-            waits = await toolbox.question(_WORKDIR.get(), command) if queue else None
-            if waits is not None and (key := (command, waits["cwd"])) in elicited:
-                elicited.discard(key)
+            waits = await toolbox.question(_WORKDIR.get(), command, interactive) if queue else None
+            if waits is not None and (text := _text_of(waits)) in elicited:
+                elicited.discard(text)
                 if waits["state"] == "open":
                     await toolbox.answer(waits["id"], answer.action)
             elif answer.action != "accept":
@@ -192,6 +194,12 @@ def server(toolbox: Toolbox, asking: Policy | None = None) -> MCPServer:
             structured_output=False,
         )
     return mcp_server
+
+
+def _text_of(question: Mapping[str, Any]) -> str:
+    """A question of the daemon, for the user of a client."""
+    command, given = question["command"].split("\n"), (f"With {line}" for line in question["given"])
+    return "\n".join([f"Run this command in {escaped(question['cwd'])}?\n", *map(escaped, (*command, *given))])
 
 
 def serve(

@@ -20,6 +20,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from inspect import signature
+from types import EllipsisType
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypedDict, get_type_hints
 
 from pydantic import Field, create_model
@@ -56,6 +57,7 @@ from ..models import (
     Request,
     Result,
     Stream,
+    Terminal,
     check_flag,
     check_seconds,
     omitted_lines,
@@ -634,8 +636,8 @@ class Toolbox:
         first_wait = min(self._first_wait, seconds)
         async with self._exclusive(first_wait) as until:
             options: dict[str, Any] = {"limits": self._limits}
-            if interactive or not self._session.has_terminal_stdin:
-                options |= {"stdin": TTY if interactive else None, "tty": interactive}
+            if (stdin := self._stdin(interactive)) is not ...:
+                options |= {"stdin": stdin, "tty": interactive}
             if workdir is not None:
                 options["cwd"] = workdir
             if self._on_output is not None:
@@ -648,16 +650,20 @@ class Toolbox:
                 first = _started(first)
             return await self._follow(first, until, begins=True)
 
+    def _stdin(self, interactive: bool) -> Terminal | EllipsisType | None:
+        return ... if self._session.has_terminal_stdin and not interactive else TTY if interactive else None
+
     @property
     def queue(self) -> bool:
         """Whether questions of its session wait in the daemon."""
         policy = self._session.policy
         return policy is not None and policy.confirm == "queue"
 
-    async def question(self, workdir: str | None, command: str) -> dict[str, Any] | None:
+    async def question(self, workdir: str | None, command: str, interactive: bool) -> dict[str, Any] | None:
         """The question to a person for which ``bash_in`` would wait, which waits from now on; None if it would not."""
-        session = self._session
-        return await session._question(command, workdir) if isinstance(session, AsyncRemoteSession) else None
+        if not isinstance(self._session, AsyncRemoteSession):
+            return None
+        return await self._session._question(command, workdir, self._stdin(interactive))
 
     async def answer(self, question: str, action: str) -> None:
         """Answer a question as a user has done: "accept", "decline" or "cancel"."""

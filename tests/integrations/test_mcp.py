@@ -384,7 +384,8 @@ def test_question_of_the_daemon_is_put_to_the_user_of_the_client(tmp_path: Path,
     async def answer(_: object, question: Any) -> ElicitResult:
         (waits,) = await daemon.approvals()  # others can answer it, too
         seen.append(f"{waits['command']} in {waits['cwd']}")
-        assert waits["command"] in question.message
+        assert "\nWith ".join([f"?\n\n{waits['command']}", *waits["given"]]) in question.message
+        assert waits["given"] == ["stdin, a terminal: the agent types into it later"] * ("read" in waits["command"])
         if "first" in question.message:
             await daemon.answer(waits["id"], "decline", "not now")
         return (
@@ -398,6 +399,9 @@ def test_question_of_the_daemon_is_put_to_the_user_of_the_client(tmp_path: Path,
             assert await talk.call("bash", command="rmdir made") == (f"{_ERROR}a person declined it", True)
             assert await talk.call("bash", command="true first") == (f"{_ERROR}a person declined it: not now", True)
             assert await talk.call("bash", command="ls -d made") == ("made", False)
+            text, failed = await talk.call("bash", command="read -p 'name? ' x", interactive=True)
+            assert (failed, "name? " in text) == (False, True)
+            assert await talk.call("send", text="Ann") == ("[no output]", False)
         assert await daemon.approvals() == []
         async with serving(*options, "--patience", "1.5", client={"mode": mode}) as talk:
             text, failed = await talk.call("bash", command="touch never")
@@ -409,7 +413,8 @@ def test_question_of_the_daemon_is_put_to_the_user_of_the_client(tmp_path: Path,
         asyncio.run(story())
     finally:
         admin.shutdown(socket)
-    assert seen == [f"{one} in {tmp_path}" for one in ("mkdir made", "rmdir made", "true first")]
+    commands = "mkdir made", "rmdir made", "true first", "read -p 'name? ' x"
+    assert seen == [f"{one} in {tmp_path}" for one in commands]
     assert (tmp_path / "made").exists()
 
 

@@ -43,6 +43,7 @@ from ...models import (
     Result,
     State,
     Stream,
+    Terminal,
     Why,
     WhyKind,
     check_flag,
@@ -544,9 +545,13 @@ class Remote(AnySession[PreparedRun]):
         fields |= {name: True for name, is_set in flags.items() if is_set}
         return self.message("run", text, *data, **fields), on_output
 
-    async def _question(self, command: str, cwd: str | None) -> dict[str, Any] | None:
+    async def _question(
+        self, command: str, cwd: str | None, stdin: Terminal | EllipsisType | None = ...
+    ) -> dict[str, Any] | None:
         """The question to a person for which this command would wait; it waits from now on. None if it would not."""
         scope = {} if cwd is None else scope_of({"cwd": cwd})
+        if stdin is not ...:
+            scope["stdin"] = "tty" if stdin is TTY else "null"
         reply = await self._ask(self.message("run", command_bytes(command), ask_only=True, **scope))
         question: dict[str, Any] | None = field(reply.header, "value", dict, type(None))
         return question
