@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import sandboxes
-from sandboxes import needs_bwrap, open_place, run_as, sandboxed
+from sandboxes import needs_bwrap, on_branch, open_place, run_as, sandboxed
 from system import PYTHON
 
 from shellsession import Sandbox, SandboxUnavailable, Session, ShellUnavailable
@@ -52,8 +52,9 @@ FORBIDDEN = {
 }
 
 
+@pytest.mark.parametrize("branched", [False, True], ids=["plain", "on a branch"])
 @pytest.mark.parametrize("command", FORBIDDEN.values(), ids=FORBIDDEN)
-def test_what_is_forbidden_fails_and_the_session_lives(user: str, mine: Path, command: str) -> None:
+def test_what_is_forbidden_fails_and_the_session_lives(user: str, mine: Path, command: str, branched: bool) -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
         tempfile.TemporaryDirectory(dir="/tmp") as outside,
@@ -70,7 +71,9 @@ def test_what_is_forbidden_fails_and_the_session_lives(user: str, mine: Path, co
         text = text.replace("PORT", str(server.getsockname()[1])).replace("HOST", str(os.getpid()))
 
         def scenario() -> None:
-            with sandboxed(mine, hide=[mine / "hidden", mine / "key"]) as sh:
+            sandbox = Sandbox(write=[mine], hide=[mine / "hidden", mine / "key"])
+            options = on_branch(mine) if branched else {}
+            with Session(cwd=mine, timeout=20, sandbox=sandbox, **options) as sh:
                 sh.open()
                 seat = sh.engine.live().slot.directory
                 sh.run(f"kept=7; SEAT='{seat}'; [[ -d $SEAT ]]", check=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import signal
@@ -16,8 +17,10 @@ from typing import Any, Final
 import pytest
 
 # Imported before a change of user: Python itself may be where only root can read.
+import shellsession.branch.branch
 import shellsession.engine.verbs.expect  # noqa: F401
 from shellsession import Sandbox, Session
+from shellsession.branch.mounts import fault
 
 needs_bwrap: Final = pytest.mark.skipif(
     shutil.which("bwrap") is None, reason="bubblewrap is not installed (apt install bubblewrap)"
@@ -106,6 +109,16 @@ def ours() -> Iterator[Path]:
     """A directory of the current user."""
     with open_place("as who we are") as place:
         yield place
+
+
+def on_branch(place: Path) -> dict[str, Any]:
+    """The options of a session on a branch of a directory in the place."""
+    ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE, as a program is that was just started
+    if reason := fault():
+        pytest.skip(reason)
+    for name in ("branched", "layers"):
+        (place / name).mkdir()
+    return {"branch": place / "branched", "branch_dir": place / "layers"}
 
 
 def sandboxed(place: Path, **options: Any) -> Session:
