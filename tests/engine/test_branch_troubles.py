@@ -7,12 +7,14 @@ import shutil
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sandboxes import needs_bwrap
+from system import PYTHON, SOAK
 
 from shellsession import Conflict, Sandbox, Session
 from shellsession.branch.mounts import fault
@@ -198,3 +200,96 @@ def test_bash_on_a_branch_has_no_capability_and_can_get_none(base: Path, sandbox
             if end == "echo >new":
                 sh.rollback(sh.checkpoint())
         sh.branch.discard()
+
+
+# Of each program: what makes its files, what changes them once they are frozen, and what says that all is right.
+PROGRAMS: dict[str, tuple[str, str, str]] = {
+    "git": (
+        "export GIT_CONFIG_GLOBAL=/dev/null GIT_{AUTHOR,COMMITTER}_{NAME,EMAIL}=a@b; git init -qb main;"
+        " mkdir -p d/e; for i in {1..50}; do echo $i >d/e/f$i; done; git add . && git commit -qm one",
+        "git checkout -qb other && mv d/e d/g && sed -i s/1/2/ d/g/* && git add -A && git commit -qm two"
+        " && git checkout -q main && echo x >>d/e/f50 && git commit -qam three"
+        " && git rebase -q main other && git gc -q"
+        " && git worktree add -q ../base/tree main 2>&1 && rm -rf tree && git worktree prune",
+        "git fsck --strict && git status --porcelain && git log --format=%s && git ls-tree -r --name-only HEAD | wc -l",
+    ),
+    "make": (
+        "printf 'all: $(patsubst %%.c,%%.o,$(wildcard *.c))\\n\\tcc -o all $^\\n' >Makefile;"
+        ' for i in {1..8}; do echo "int f$i(void) { return $i; }" >f$i.c; done;'
+        " echo 'int main(void) { return 0; }' >m.c; make -s 2>&1",
+        "make -q; echo $?; echo 'int f1(void) { return 2; }' >f1.c; make",
+        "make -q; ./all; echo $?; make -n; make -s clean; ls | wc -l",
+    ),
+    "sqlite3": (
+        "sqlite3 db 'pragma journal_mode=wal; create table t (x); with recursive n (x) as (select 1 union all"
+        " select x + 1 from n limit 5000) insert into t select x from n'",
+        "sqlite3 db 'begin; delete from t where x % 2; commit; vacuum'"
+        " && sqlite3 db 'pragma journal_mode=delete; update t set x = x + 1; begin; delete from t; rollback'",
+        "sqlite3 db 'pragma integrity_check; select count(*), sum(x) from t'; ls",
+    ),
+    "npm": (
+        'export npm_config_cache=$PWD/../npm; mkdir pkg && echo \'{"name": "p", "version": "1.0.0"}\' >pkg/package.json'
+        " && echo 'module.exports = 1' >pkg/index.js && npm pack ./pkg --silent"
+        ' && echo \'{"name": "own", "version": "1.0.0"}\' >package.json'
+        " && npm install --offline --no-audit --no-fund --silent ./p-1.0.0.tgz",
+        "sed -i s/1.0.0/2.0.0/ pkg/package.json && npm pack ./pkg --silent"
+        " && npm install --offline --no-audit --no-fund --silent ./p-2.0.0.tgz",
+        "npm ls --parseable --long | tail -1 | grep -o p@.*; node -p 'require(\"p\")'",
+    ),
+    "pip": (
+        "PYTHON -m pip install -q --no-index --target site ./one-1.0-py3-none-any.whl 2>&1; ls site",
+        "PYTHON -m pip install -q --no-index --upgrade --target site ./one-2.0-py3-none-any.whl 2>&1",
+        "PYTHONPATH=site PYTHON -c 'import one; print(one.version)'; ls site",
+    ),
+}
+
+
+def wheel(directory: Path, version: str) -> None:
+    about = f"one-{version}.dist-info"
+    with zipfile.ZipFile(directory / f"one-{version}-py3-none-any.whl", "w") as file:
+        file.writestr("one/__init__.py", f"version = {version}\n")
+        file.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: one\nVersion: {version}\n")
+        file.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        names = ("one/__init__.py", *(f"{about}/{name}" for name in ("METADATA", "WHEEL", "RECORD")))
+        file.writestr(f"{about}/RECORD", "".join(f"{name},,\n" for name in names))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program_does_on_a_branch_what_it_does_in_a_plain_directory(base: Path, name: str) -> None:
+    if shutil.which(name) is None:
+        pytest.skip(f"no {name}")
+    if name in ("npm", "pip") and not SOAK:
+        pytest.skip(f"{name} takes seconds for each step")
+    begin, change, look = (text.replace("PYTHON", PYTHON) for text in PROGRAMS[name])
+    plain = base.parent / "plain" / "base"
+    plain.mkdir(parents=True)
+    for version in ("1.0", "2.0") if name == "pip" else ():
+        for directory in (base, plain):
+            wheel(directory, version)
+    with Session(cwd=plain, timeout=50) as sh:
+        expected = [sh.run(text, tty=False) for text in (begin, change, look)]
+    with session(base) as sh:
+        found = [sh.run(begin, tty=False)]
+        sh.checkpoint("begun")
+        found.append(sh.run(change, tty=False))
+        sh.checkpoint()
+        found.append(sh.run(look, tty=False))
+        for one, other in zip(found, expected, strict=True):
+            assert (one.stdout, one.exit_code) == (other.stdout, other.exit_code), one
+        sh.rollback("begun")
+        assert sh.run(change, tty=False).exit_code == expected[1].exit_code
+        sh.branch.apply()
+    with Session(cwd=base, timeout=50) as sh:
+        result = sh.run(f"{begin.partition(';')[0] if name == 'git' else ''}\n{look}", tty=False)
+        assert (result.stdout, result.exit_code) == (expected[2].stdout, expected[2].exit_code), result
+
+
+def test_directory_from_below_is_moved_by_mv_and_refused_to_rename(base: Path) -> None:
+    """The page names it: the kernel moves no directory of a layer that is frozen."""
+    (base / "d").mkdir()
+    (base / "d" / "file").write_text("base\n")
+    with session(base) as sh:
+        assert "Invalid cross-device link" in sh.run(f'{PYTHON} -c \'import os; os.rename("d", "e")\'').stderr
+        assert sh.run("mv d e && cat e/file && mkdir n && mv -T n m && ls -d ?").stdout == "base\ne  m\n"
+        sh.branch.apply()
+    assert sorted(path.name for path in base.iterdir()) == ["e", "m"]
