@@ -125,6 +125,8 @@ def forks(base: Path, rounds: int) -> list[float]:
                 found += [seconds(partial(sh.run, command)) for sh in (branched, automatic)]
             for column, one in zip(times, found, strict=True):
                 column.append(one)
+        for sh in (branched, automatic):
+            sh.branch.discard()
     return list(map(median, times))
 
 
