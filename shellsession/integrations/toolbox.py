@@ -14,6 +14,7 @@ import functools
 import inspect
 import re
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from contextvars import ContextVar
@@ -290,6 +291,7 @@ _LISTEN: Final = 1.0
 _NOTICES: Final = 10  # notices before one result, at most, and characters of the text of one
 _NOTICE: Final = 300
 _MONITORS: Final = 8
+_TOLD: Final = 100
 _NO_PATTERN: Final[Mapping[str, str]] = {}
 _NOTHING: Final = "[nothing: there is no such part, or no line matches]"
 _EARLIER: Final = (
@@ -453,7 +455,7 @@ class Toolbox:
         self._receipts = receipts
         self.verbs = self._ALL if monitor else self.VERBS
         self._monitors: list[_Monitor] = []
-        self._latest: list[_Monitor] = []  # monitors, also some that have ended: for ``notices``
+        self._told = deque[Notice](maxlen=_TOLD)  # the latest notices of monitors, also of those that have ended
         self._noticed = 0  # the number of the last notice of the session that a monitor has read
         self._on_output, self._policy = on_output, policy
         self._connect = connect or reopen
@@ -516,6 +518,7 @@ class Toolbox:
                     self._noticed = max(self._noticed, notice.number)
                     if self._concerns(monitor, notice, verb):
                         lines.append(self._line_of(monitor, notice))
+                        self._told.append(notice)
                     if len(lines) == _NOTICES or monitor not in self._monitors:
                         break
                 await events.aclose()
@@ -523,7 +526,7 @@ class Toolbox:
 
     async def notices(self) -> list[Notice]:
         """The notices of the session that are kept: those of each monitor, and those of none."""
-        found = dict[int, Notice]()
+        found = {notice.number: notice for notice in self._told}
         with suppress(ShellSessionError):
             for monitor in self._listened:
                 async for notice in self._session.events(**monitor.watch, after=0, timeout=_LOOK):
@@ -536,6 +539,8 @@ class Toolbox:
 
         Raises ShellSessionError.
         """
+        if (told := max((notice.number for notice in self._told), default=0)) > after:
+            return told
         looks = [asyncio.ensure_future(self._await_notice(monitor, after)) for monitor in self._listened]
         try:
             for look in asyncio.as_completed(looks):
@@ -556,8 +561,8 @@ class Toolbox:
 
     @property
     def _listened(self) -> list[_Monitor]:
-        """The monitors whose notices are listed; in place of none, one that watches for nothing of its own."""
-        return self._latest or [_Monitor(None, {}, 0, 0)]
+        """The monitors; in place of none, one that watches for nothing of its own."""
+        return [*self._monitors] or [_Monitor(None, {}, 0, 0)]
 
     def _concerns(self, monitor: _Monitor, notice: Notice, verb: str) -> bool:
         """Whether the model is to be told. The end of a job may be known already, and so may that of a command."""
@@ -607,8 +612,6 @@ class Toolbox:
             watch["silence"] = silence
         self._max_chars = min(self._max_chars, max(self._all_chars // 2, self._all_chars - _NOTICES * _NOTICE))
         self._monitors.append(_Monitor(job, watch, most, self._noticed))
-        ended = [one for one in self._latest if one not in self._monitors]
-        self._latest = [*ended[-_MONITORS:], *self._monitors]
         return "[you are told at the beginning of a later result]"
 
     async def bash(self, command: Command, timeout: Timeout = None, interactive: Interactive = False) -> str:
@@ -852,6 +855,7 @@ class Toolbox:
             return False
         self._forget_command()
         self._session, self._noticed = await self._connect(), 0
+        self._told.clear()
         return True
 
     async def _jobs(self) -> list[_JobText]:

@@ -165,7 +165,7 @@ def test_mcp_resource_has_the_notices_of_each_monitor(agent: bool, daemon: Daemo
                 assert len({one["number"] for one in notices}) == len(notices)
                 return [(one["kind"], one["id"], one["watch"]) for one in notices]
 
-            await talk.call("bash", command=f"({gate.text}; echo second) &")
+            await talk.call("bash", command=f"({gate.text}; echo begun 2; echo second) &")
             await talk.call("bash", command="(sleep 99; echo second) &")
             async with talk.client.listen(resource_subscriptions=[_SERVER]) as updates:
                 told = aiter(updates)
@@ -179,7 +179,9 @@ def test_mcp_resource_has_the_notices_of_each_monitor(agent: bool, daemon: Daemo
                 gate.open()
                 while ("printed", "j1", "second") not in await listed():
                     await anext(told)
-            assert sorted({one for one in await listed() if one[0] != "ended"}) == [
+            found = [one for one in await listed() if one[0] != "ended"]
+            assert found.count(("printed", "j1", "begun")) == 1  # that monitor has ended
+            assert sorted(set(found)) == [
                 ("printed", "j1", "begun"),
                 ("printed", "j1", "second"),
                 ("silent", "j1", "0.1"),
