@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from itertools import islice
 from typing import Final, Literal, NamedTuple
 
 from .feed import Feed
@@ -88,21 +89,20 @@ def _seconds(seconds: float) -> str:
 
 
 def _matching(pattern: re.Pattern[str], text: str) -> list[str]:
-    """The lines that match. A plain pattern is first searched for in many lines at once, which is ten times as fast."""
+    """The lines that match; of one that was overwritten after ``\\r``, the first writing that does.
+
+    A plain pattern is first searched for in many lines at once, which is ten times as fast.
+    """
     scan = None if _CONTEXT.search(pattern.pattern) else re.compile(pattern.pattern, pattern.flags | re.MULTILINE)
     found, start = list[str](), 0
     while start < len(text):
         end = (text.rfind("\n", start, start + _PIECE) + 1) or (text.find("\n", start) + 1) or len(text)
         piece, start = text[start:end], end
-        if scan is None or len(piece) > _PIECE or scan.search(piece):
-            lines = map(_searched, piece.split("\n"))
-            found += [line for line in lines if line and pattern.search(line)]
+        if scan is None or len(piece) > _PIECE or scan.search(piece.replace("\r", "\n")):
+            for line in piece.split("\n"):
+                writings = (one[:_LINE] for one in line.split("\r"))
+                found += [*islice((one for one in writings if one and pattern.search(one)), 1)]
     return found
-
-
-def _searched(line: str) -> str:
-    """What is searched of a line."""
-    return line[:_LINE]
 
 
 class _Gate:
@@ -183,21 +183,22 @@ class Notices:
         """Note the lines that match, the first one unless that ``is_noted``. Returns whether the last one is noted."""
         if self._gates[pattern].is_given_up:
             return False
-        text = data.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
+        text = data.decode("utf-8", "replace").replace("\r\n", "\n")
         if is_noted:
             _, newline, text = text.partition("\n")
             if not newline:
                 return True
+        head, _, last = text.rpartition("\n")
         try:
             with limited():
-                found = _matching(pattern, text)
+                found, in_last = _matching(pattern, head), _matching(pattern, last)
         except SearchTooSlow:
             self._gates[pattern].is_given_up = True
             self._add("limit", id, f"the search for {pattern.pattern!r:.100} {TOO_SLOW}", now, watch=pattern.pattern)
             return False
-        for line in found:
+        for line in found + in_last:
             self._pass(pattern, id, line, now)
-        return bool(last := _searched(text.rpartition("\n")[2])) and found[-1:] == [last]
+        return bool(in_last)
 
     def typed(self, id: str, now: float) -> None:
         """It has got input."""

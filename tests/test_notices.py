@@ -224,6 +224,9 @@ def test_notices_line_that_is_longer_than_what_is_kept_keeps_its_beginning() -> 
     ):
         notices.output("j1", "stdout", part, 1.0)
     assert texts(notices, watch) == ["90 % bar", "end a\\u202eb"]  # a line is searched up to 4096 characters
+    for part in (b"bar\r", b"no\rbar", b"\r\nbar\n"):
+        notices.output("j1", "stdout", part, 1.5)
+    assert texts(notices, watch)[2:] == ["bar", "bar"]  # once for each line, however often it is written
     notices.output("j1", "stdout", b"the end, " + b"secret " * 500, 2.0)
     assert texts(notices, watch)[-1] == f"the end,{' ***' * 123} ..."
 
