@@ -15,12 +15,13 @@ from typing import Final
 from .approval import Rule, Words
 from .programs import ASSIGNMENT, SHELLS, base_name, starter_of
 
-# Bash takes each of these as it is written. Redirections to /dev/null neither read nor write a file.
+# Bash takes each of these as it is written. Redirections to /dev/null neither read nor write a file. A number before
+# another one is no word.
 _TOKEN: Final = re.compile(
     r"""(?P<blank>[ \t]+)
-    |(?P<separator>&&|\|\||;(?!;)|\|(?!&)|\n)
+    |(?P<separator>&&|\|\||;(?![;&])|\|(?!&)|\n)
     |(?P<harmless>(?:(?:[12]?>|&>)[ \t]*/dev/null|2>&1)(?=[ \t\n;&|]|\Z))
-    |(?P<word>(?:[A-Za-z0-9_@%+=:,./-]+|'[^']*'|"[^"$`\\!]*")+)""",
+    |(?P<word>(?![0-9]+>)(?:[A-Za-z0-9_@%+=:,./-]+|'[^']*'|"[^"$`\\!]*")+)""",
     re.VERBOSE,
 )
 _QUOTE: Final = re.compile(r"""'([^']*)'|"([^"]*)\"""")
@@ -30,25 +31,28 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Words of bash that are no commands, or that change what the next commands mean.
+# Words of bash that are no commands, that change what the next commands mean, or run what is in an argument, such as
+# the index in `test -v 'a[$(ls)]'`.
 _OF_BASH: Final = _words(
     """
     alias bind builtin case command compgen complete compopt coproc declare do done elif else enable esac eval
-    exec exit export fc fi for function getopts hash history if in let local logout mapfile printf read readarray
-    readonly return select set shift shopt source then time trap typeset ulimit unalias unset until while . :
+    exec exit export fc fi for function getopts hash history if in jobs let local logout mapfile printf read
+    readarray readonly return select set shift shopt source test then time trap typeset ulimit unalias unset
+    until wait while [ . :
     """
 )
 # Programs beside those of ``STARTERS`` that run what their arguments, their input or a file of the project say.
 _RUNNERS: Final = _words(
     """
-    ansible ansible-playbook ant at awk batch bazel bun bunx bwrap capsh cargo chrt cmake cpan cpulimit crontab
-    dbus-run-session dc deno dumb-init ed emacs ex expect fakeroot faketime firejail ftp gawk gdb gem gnuplot go
-    gosu gradle gradlew guile hyperfine irb java julia just less lftp lldb ltrace lua luajit lxc lxc-attach m4
-    machinectl mail make man mawk meson more most mutt mvn mysql nano nawk nc ncat netcat ninja node nodejs nox npm
-    nsenter numactl nvim octave pager perf perl pg php pnpm pre-commit prlimit proot psql puppet rake rscript rsync
-    ruby run-parts runuser scons scp screen sed setpriv sftp sg socat sqlite3 ssh-agent sshpass start-stop-daemon
-    systemd-nspawn tar task tclsh telnet tini tmux toolbox tox unbuffer unshare valgrind vi view vim w3m wish xterm
-    yarn zip
+    ansible ansible-playbook ant asdf at awk batch bazel bun bunx bwrap capsh cargo chrt cmake coverage cpan
+    cpulimit crontab dbus-run-session dc deno direnv dotenv dumb-init ed emacs ex expect fakeroot faketime firejail
+    flatpak ftp gawk gdb gem gh gnuplot go gosu gradle gradlew guile guix hg hyperfine ip irb java julia just less
+    lftp lldb logrotate ltrace lua luajit lxc lxc-attach m4 machinectl mail make man mawk meson mise mocha more most
+    mutt mvn mysql nano nawk nc ncat netcat ninja nix nix-shell node nodejs nox npm nsenter numactl nvim octave
+    pager perf perl pg php pnpm pre-commit prlimit proot psql puppet pyenv rake rbenv rscript rsync ruby run-parts
+    runuser scons scp screen sed setpriv sftp sg shellsession snap socat sqlite3 ssh-agent sshpass start-stop-daemon
+    svn systemd-nspawn tar task tclsh tcpdump telnet tini tmux toolbox tox ts-node tsx unbuffer unshare valgrind vi
+    view vim w3m wget wish xterm yarn zip
     """
 )
 _VERSIONED: Final = re.compile(r"(?:python|pypy|pip|perl|ruby|lua|node|php|tclsh|ipython|awk)[0-9.]*[a-z]?")
@@ -118,6 +122,6 @@ def _may_have_rule(words: Words) -> bool:
 
 
 def _is_short_for(word: str, option: str) -> bool:
-    """Whether the word may be that option, with or without a value. "--" ends the options."""
+    """Whether the word may be that option, with or without a value."""
     given = word.partition("=")[0]
     return len(given) > 2 and (option.startswith(given) or given.startswith(option))

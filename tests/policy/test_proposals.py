@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from shellsession import TTY, InvalidRequest, Policy, Session
 from shellsession.models import Request
@@ -50,6 +52,14 @@ def test_proposal_for_plain_commands_is_their_words(command: str, rules: list[st
         ),
         *("git push --rece=x y", "git diff --ext", "git show --out=f", "git fetch --upload-p=x", "sort --comp=sh f"),
         *("rg --pre sh x", "rg --pr=sh x", "split --filter=sh f", "split --f sh f", "zip -TT sh a b", "zip --unz sh a"),
+        *(
+            "shellsession run -s b -- ls",
+            "wget --use-ask=sh h",
+            "wget -e use_askpass=sh h",
+            "wget -qe use_askpass=sh h",
+        ),
+        *("test -v 'a[$(ls)]'", "'[' -v 'a[$(ls)]' ']'", "wait -n -p 'a[$(ls)]'", "jobs -x ls"),
+        *("ls 12>/dev/null", "ls 3>/dev/null", "12>/dev/null ls", "ip netns exec x ls"),
         *("at now", "batch", "crontab f", "sqlite3 f .shell", "psql -c x", "less f", "man -P sh ls", "nc -e sh h 1"),
         *("find . -exec rm {} +", "find . -name x", "xargs ls", "env X=1 ls", "sudo ls", "bash -c ls", "sh x.sh"),
         *("make test", "npm run test", "npx x", "python -c 'x'", "python3.12 x.py", "node -e x", "awk 'x' f"),
@@ -69,7 +79,20 @@ def test_proposal_for_plain_commands_is_their_words(command: str, rules: list[st
         *("ls *", "ls a?", "ls [ab]", "ls {a,b}", "ls ~", "echo a\\ b", "echo $'a'", "cat <(ls)", 'echo "a!b"'),
         *("echo x > f", "cat < f", "cat <<E\nx\nE", "cat <<<x", "ls &", "ls |& cat", "ls 2>f", "ls >/dev/nullx"),
         *("f() { ls; }", "if true; then ls; fi", "while :; do ls; done", "{ ls; }", "( ls )", "! ls", "[[ a ]]"),
-        *("", " ", ";", "ls &&", "&& ls", "ls;; ls", "ls # x", "'a", "echo 'a\nb'", "echo 'a\x1b[2Jb'", "ls && make"),
+        *(
+            "",
+            " ",
+            ";",
+            "ls &&",
+            "&& ls",
+            "ls;; ls",
+            "ls;&>/dev/null",
+            "ls # x",
+            "'a",
+            "echo 'a\nb'",
+            "echo 'a\x1b[2Jb'",
+            "ls && make",
+        ),
     ],
 )
 def test_proposal_for_what_is_not_plain_or_starts_others_is_none(command: str) -> None:
@@ -126,6 +149,29 @@ def test_plain_text_has_the_words_that_the_grammar_finds(text: str) -> None:
     if commands is not None and not any("=" in words[0] for words in commands):
         found = analyze(text)
         assert (found.commands, found.fault) == (commands, "")
+
+
+_PRINTS = "exec 9>&1; p() { printf '%s\\0' p \"$@\" $'\\1' >&9; }; "
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                *(" ", " ", "\t", "\n", ";", "&&", "|", "'a b'", '"c d"', "''", "2>&1", ">/dev/null", "&>/dev/null"),
+                *(" 1", " 2", " 13", "2", "=", "%", "-", "@", ",", ".", "/", "~", "#", "x", " p ", "; p "),
+            ]
+        ),
+        max_size=10,
+    ).map("".join)
+)
+@settings(max_examples=300)
+def test_plain_text_has_the_words_that_bash_passes(text: str) -> None:
+    commands = plain(text := "p " + text)
+    if commands is not None and "||" not in text and all(words[0] == "p" for words in commands):
+        ran = subprocess.run(["bash", "-c", _PRINTS + text], capture_output=True, text=True, check=True)
+        seen = [tuple(words.split("\0")[:-1]) for words in ran.stdout.split("\1\0")[:-1]]
+        assert sorted(seen) == sorted(commands)
 
 
 def test_rule_does_not_cover_variables_or_input_of_the_request() -> None:
