@@ -537,15 +537,21 @@ def test_agent_cannot_change_another_one(words: str, daemon: Daemon, agent: str,
 _OF_OTHERS = """
 import sys
 from shellsession import InvalidRequest, connect
+from shellsession.daemon.client.admin import Visit
 
 socket, victim = sys.argv[1:]
-with connect(victim, socket, False) as other:
+with connect(victim, socket, False) as other, Visit(victim, socket) as visit:
     (job,) = other.jobs()
     changes = {
         "kill_job": job.kill,
         "release_job": job.release,
         "write_file": lambda: other.write_file("file", b"x"),
         "resize": lambda: other.resize(40, 10),
+        "type": lambda: other.type("x"),
+        "branch": other.checkpoint,
+        "checkpoint": lambda: visit.ask(visit.message("checkpoint")),
+        "hold": lambda: visit.ask(visit.message("hold")),
+        "take_over": lambda: visit.ask(visit.message("take_over", fork=victim)),
     }
     for verb, change in changes.items():
         try:
@@ -572,6 +578,30 @@ def test_agent_cannot_change_jobs_files_or_the_terminal_of_another_one(daemon: D
         assert not (place / "file").exists()
         other.close()
         sh.close()
+
+
+_CANCELS = """
+import sys
+from shellsession.daemon.client.admin import Visit
+from shellsession.daemon.protocol.wire import Message
+
+with Visit("", sys.argv[1]) as visit:
+    visit.ask(Message({"verb": "cancel", "request": sys.argv[2]}, ()))
+"""
+
+
+def test_agent_cannot_cancel_the_question_of_another_one(
+    raw: Raw, sh: RemoteSession, daemon: Daemon, place: Path
+) -> None:
+    (place / "cancels.py").write_text(_CANCELS, encoding="utf-8")
+    request = raw.say("run", b"true", agent=sh.agent)
+    id = asked(daemon, sh.agent)["id"]
+    with connect(sh.agent + "free", daemon.socket, False, cwd=place) as free:
+        done = free.run(f"{PYTHON} cancels.py {daemon.socket} {request}")
+        assert "cancel was asked for inside the session of agent" in done.stderr, done
+        free.close()
+    decide(daemon, id)
+    assert last(raw)["result"]["exit_code"] == 0
 
 
 def test_answer_of_what_a_session_has_left_is_refused(
