@@ -6,11 +6,13 @@ In turns, as medians; ratios of one run. Each tree has files of 1 to 5 KB.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -27,6 +29,7 @@ OPEN: Final = 2.5
 SAME: Final = 1.5
 BOTH: Final = 3.5
 GIT: Final = {10_000: 0.15, 50_000: 0.03}
+WORK: Final = {"make": 1.15, "pip install": 1.15, "git status": 1.3, "grep -r": 1.7}
 _GIT_ROUNDS: Final = 3
 
 
@@ -64,7 +67,65 @@ def main() -> int:
                 *(one * 1e3 for one in commands)
             )
         )
+        for name, ratios in work(top, max(3, rounds // 3)).items():
+            print(f"{name}, turn by turn: {min(ratios):.2f} to {max(ratios):.2f}")
+            tell(f"{name} on a branch / outside", median(ratios), WORK[name])
     return int(bool(missed))
+
+
+def work(top: Path, rounds: int) -> dict[str, list[float]]:
+    """Return for each of WORK how many times as long it takes on a branch, in each turn but the first."""
+    bases = [top / "work" / name for name in ("outside", "branch")]
+    for base in bases:
+        fill(base, 10_000)
+        _wheel(base, 300)
+        _c_project(base / "c", 50)
+    names = ("AUTHOR_NAME", "AUTHOR_EMAIL", "COMMITTER_NAME", "COMMITTER_EMAIL")
+    commands = {
+        "make": "rm -f c/*.o c/all; make -s -C c",
+        "pip install": f"rm -rf site; {shlex.quote(sys.executable)} -m pip install -q --no-index -t site big-1.0-*.whl",
+        "git status": "git status --porcelain",
+        "grep -r": "grep -r -c nowhere d* | wc -l",
+    }
+    found: dict[str, list[float]] = {name: [] for name in commands}
+    with ExitStack() as stack:
+        env = {f"GIT_{name}": "a@b" for name in names}
+        for base in bases:
+            subprocess.run(
+                "git init -q; git add d*; git commit -qm c", shell=True, cwd=base, check=True, env=os.environ | env
+            )
+        sessions = [
+            stack.enter_context(Session(cwd=base, branch=branch))
+            for base, branch in zip(bases, (None, bases[1]), strict=True)
+        ]
+        for name, command in commands.items():
+            for turn in range(rounds + 1):
+                order = sessions if turn % 2 else sessions[::-1]
+                took = {sh: seconds(partial(sh.run, command, check=True, tty=False)) for sh in order}
+                found[name] += [took[sessions[1]] / took[sessions[0]]] if turn else []
+        sessions[1].branch.discard()
+    return found
+
+
+def _c_project(top: Path, files: int) -> None:
+    top.mkdir()
+    for number in range(files):
+        lines = [f"int f{number}_{at}(int x) {{ return x * {at} + {number}; }}" for at in range(100)]
+        (top / f"f{number}.c").write_text("\n".join(["#include <stdio.h>", *lines, ""]))
+    (top / "main.c").write_text("int main(void) { return 0; }\n")
+    (top / "Makefile").write_text("all: $(patsubst %.c,%.o,$(wildcard *.c))\n\t$(CC) -o $@ $^\n")
+
+
+def _wheel(top: Path, files: int) -> None:
+    """Make a wheel with this many modules."""
+    about = "big-1.0.dist-info"
+    parts = {f"big/m{number}.py": f"x = {number}\n" * 200 for number in range(files)}
+    parts[f"{about}/METADATA"] = "Metadata-Version: 2.1\nName: big\nVersion: 1.0\n"
+    parts[f"{about}/WHEEL"] = "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    parts[f"{about}/RECORD"] = "".join(f"{name},,\n" for name in parts) + f"{about}/RECORD,,\n"
+    with zipfile.ZipFile(top / "big-1.0-py3-none-any.whl", "w") as file:
+        for name, text in parts.items():
+            file.writestr(name, text)
 
 
 def opened(base: Path, rounds: int) -> tuple[float, float]:
