@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from system import is_alive, wait_until
 
 from shellsession import ApplyFailed, BranchUnavailable, InvalidRequest, Sandbox, SandboxUnavailable, Session
 from shellsession.branch import branch, mounts
+from shellsession.branch.layers import remove
 from shellsession.branch.mounts import fault
 
 if reason := fault():
@@ -253,7 +253,7 @@ def test_session_whose_layers_were_removed_is_closed_all_the_same(ours: Place) -
     before = sorted(os.listdir("/proc/self/fd"))
     with ours.session() as sh:
         sh.run("cat file", check=True)
-        shutil.rmtree(ours.layers)
+        remove(str(ours.layers))
     assert sorted(os.listdir("/proc/self/fd")) == before
     ours.check_untouched()
 
