@@ -148,8 +148,11 @@ def test_accept_for_the_session_holds_for_the_same_text_until_close(sh: RemoteSe
             sh.run(other, patience=0.01)
     with pytest.raises(PolicyRefused):  # elsewhere
         sh.run(text, cwd="/", patience=0.01)
+    with pytest.raises(PolicyRefused):  # with another variable
+        sh.run(text, env={"X": "1"}, patience=0.01)
+    place = sh.cwd
     sh.close()
-    with connect(sh.agent, daemon.socket, False, policy=_POLICY) as again:
+    with connect(sh.agent, daemon.socket, False, cwd=place, policy=_POLICY) as again:
         with pytest.raises(PolicyRefused):
             again.run(text, patience=0.01)
         again.close()
@@ -163,8 +166,10 @@ def test_rule_holds_for_its_words_in_each_session_until_it_is_removed(sh: Remote
     sh.close()
     with connect(sh.agent, daemon.socket, False, policy=_POLICY) as again:
         assert again.run("echo one").stdout == "one\n"
-        rules = {one["text"]: one["id"] for one in admin.remembered(daemon.socket) if one["agent"] == sh.agent}
-        assert set(rules) == {"echo one", "true"}
+        answered(again, daemon, "accept_rule", "true; echo two")
+        mine = [one for one in admin.remembered(daemon.socket) if one["agent"] == sh.agent]
+        rules = {one["text"]: one["id"] for one in mine}
+        assert sorted(rules) == sorted(one["text"] for one in mine) == ["echo one", "echo two", "true"]
         assert cli(daemon.socket, "approvals", "rules", "--remove", rules["echo one"]).returncode == 0
         with pytest.raises(PolicyRefused):
             again.run("echo one", patience=0.01)
@@ -227,6 +232,58 @@ def test_command_is_asked_about_anew_where_the_directory_has_changed(sh: RemoteS
         assert second["cwd"] == "/usr"
         decide(daemon, second["id"])
         assert result.result().stdout == "/usr\n"
+
+
+def test_equal_commands_that_wait_at_once_need_a_yes_each(sh: RemoteSession, daemon: Daemon, place: Path) -> None:
+    with connect(sh.agent, daemon.socket, False) as other, in_thread(lambda: sh.run("echo x >> f")) as first:
+        asked(daemon, sh.agent)
+        with in_thread(lambda: other.run("echo x >> f")) as second:
+            asked(daemon, sh.agent, 2)
+            one, two = waiting(daemon, sh.agent)
+            decide(daemon, one["id"])
+            assert first.result().exit_code == 0
+            assert [left["id"] for left in waiting(daemon, sh.agent)] == [two["id"]]
+            decide(daemon, two["id"], "decline")
+            assert isinstance(second.exception(), PolicyRefused)
+    assert (place / "f").read_text() == "x\n"
+
+
+def test_accepted_command_waits_while_somebody_holds_the_session(
+    sh: RemoteSession, daemon: Daemon, place: Path
+) -> None:
+    with in_thread(lambda: sh.run("echo x >> f")) as result, Raw(daemon.socket) as person:
+        id = asked(daemon, sh.agent)["id"]
+        person.ask("hold", agent=sh.agent, holder="me")
+        decide(daemon, id)
+        time.sleep(0.2)  # in which it would run
+        assert not (place / "f").exists()
+        person.close()
+        assert result.result().exit_code == 0
+
+
+def test_agent_that_asks_too_much_is_refused(sh: RemoteSession, daemon: Daemon, raw: Raw) -> None:
+    with pytest.raises(PolicyRefused, match="over 16384 characters, too many to ask a person about"):
+        sh.run(f"true {'x' * 16384}")
+    for number in range(100):
+        assert raw.ask("run", b"true %d" % number, agent=sh.agent, ask_only=True).header["value"]["state"] == "open"
+    with pytest.raises(
+        InvalidRequest, match=f"100 questions of agent '{sh.agent}' wait for a person: answer or cancel"
+    ):
+        sh.run("true")
+    decide(daemon, asked(daemon, sh.agent)["id"], "cancel")
+    with pytest.raises(PolicyRefused, match="nobody has answered"):
+        sh.run("true", patience=0.01)
+
+
+def test_question_that_nobody_answers_in_time_is_over_also_without_its_asker(daemon: Daemon, agent: str) -> None:
+    with connect(agent, daemon.socket, False, policy=Policy(confirm="queue", confirm_timeout=0.5)) as sh:
+        with Raw(daemon.socket) as raw:
+            id = raw.ask("run", b"true", agent=agent, ask_only=True).header["value"]["id"]
+        assert [one["id"] for one in waiting(daemon, agent)] == [id]
+        wait_until(lambda: not waiting(daemon, agent), "its end")
+        with pytest.raises(InvalidRequest, match=f"question {id} is expired already"):
+            decide(daemon, id)
+        sh.close()
 
 
 def test_close_cancels_the_question(sh: RemoteSession, daemon: Daemon) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -203,6 +204,14 @@ def _question(*rules: tuple[str, ...]) -> Question:
     return Question(
         id="q", agent="a", command="ls", cwd="/", digest="d", request="r", asked=0.0, until=10.0, rules=rules
     )
+
+
+@pytest.mark.parametrize(("until", "used_by"), [(None, 601.0), (10.0, 10.0), (1000.0, 601.0)])
+def test_answer_that_nobody_uses_is_over_with_its_question_or_after_ten_minutes(
+    until: float | None, used_by: float
+) -> None:
+    answered = replace(_question(("ls",)), until=until).answered("accept", _ME, 1.0)
+    assert (answered.is_over(used_by - 0.1), answered.is_over(used_by)) == (False, True)
 
 
 def test_prefix_takes_the_place_of_the_rules_that_begin_with_it() -> None:

@@ -88,8 +88,7 @@ class Approvals:
             if (one.agent, one.digest) == (new.agent, new.digest) and one.id not in self._askers:
                 until = new.until if one.state == "open" else one.until
                 return self._put(replace(one, request=new.request, until=until))
-        waiting = sum(one.agent == new.agent for one in self._questions.values())
-        if waiting >= _MOST:
+        if (waiting := len(self.waiting(new.agent))) >= _MOST:
             raise InvalidRequest(f"{waiting} questions of agent {new.agent!r} wait for a person: answer or cancel some")
         while (id := secrets.token_hex(3)) in self._questions:
             pass
