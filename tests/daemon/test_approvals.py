@@ -644,6 +644,8 @@ from shellsession.daemon.protocol.wire import Message
 
 with Visit("", sys.argv[1]) as visit:
     visit.ask(Message({"verb": "cancel", "request": sys.argv[2]}, ()))
+    if sys.argv[3:]:
+        visit.ask(Message({"verb": "answer", "question": sys.argv[3], "decision": "accept"}, ()))
 """
 
 
@@ -661,14 +663,18 @@ def test_agent_cannot_cancel_the_question_of_another_one(
     assert last(raw)["result"]["exit_code"] == 0
 
 
+@pytest.mark.parametrize(
+    "how", ["-m shellsession approvals accept {id} --socket {socket}", "cancels.py {socket} unknown {id}"]
+)
 def test_answer_of_what_a_session_has_left_is_refused(
-    sh: RemoteSession, daemon: Daemon, agent: str, place: Path
+    how: str, sh: RemoteSession, daemon: Daemon, agent: str, place: Path
 ) -> None:
     """Neither its bash nor a session of this daemon is among its ancestors any more: the tag tells."""
     other = agent + "left"
+    (place / "cancels.py").write_text(_CANCELS, encoding="utf-8")
     with in_thread(lambda: sh.run("echo hi")) as result, connect(other, daemon.socket, False, cwd=place) as left:
         id = asked(daemon, sh.agent)["id"]
-        answer = f"{PYTHON} -m shellsession approvals accept {id} --socket {daemon.socket}"
+        answer = f"{PYTHON} {how.format(id=id, socket=daemon.socket)}"
         wait = f"until [ -e go ]; do sleep 0.02; done; {answer} >said 2>&1; echo $? >done"
         left.run(f"setsid bash -c '{wait}' >out 2>&1 </dev/null &")
         (job,) = left.jobs()
