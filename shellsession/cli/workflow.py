@@ -184,6 +184,8 @@ def _run(workflow: Workflow, args: argparse.Namespace) -> int:
         _check_writable(path)
     agent = _agent(workflow, args)
     options: Any = {"timeout": _LIMIT}
+    if workflow.branch is not None:
+        options["branch"] = workflow.branch
     if secrets:
         options["policy"] = Policy(secrets=tuple(secrets.values()))
     shown = progress(args.json)
@@ -226,6 +228,8 @@ def _run(workflow: Workflow, args: argparse.Namespace) -> int:
             shown.close()
             _write_reports(shown.report, args)
         report = shown.report
+        if report is not None and report.applied:
+            talk(f"{report.applied} changes of its branch were applied to {workflow.branch}")
         if report is not None and (report.ok or not is_durable):
             _close(session)
             with suppress(OSError):

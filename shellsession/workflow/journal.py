@@ -49,6 +49,7 @@ class _Kept(BaseModel):
     inputs: Mapping[str, str]
     entries: Mapping[int, Entry]
     skipped: str = ""
+    files: str = ""
 
 
 class Moved(NamedTuple):
@@ -66,6 +67,7 @@ class Journal:
         self._texts = [_digest(_text_of(step, {"name", "id"})) for step in definition.all_steps]
         self._labels = [step.id or str(number) for number, step in enumerate(definition.all_steps, 1)]
         self._skipped = ""  # the text of a step that is to be skipped
+        self.files = ""  # the checkpoint of the files after the last step that is done
         self.entries, self.run = dict[int, Entry](), secrets.token_hex(6)
 
     def __getitem__(self, number: int) -> Entry:
@@ -118,7 +120,7 @@ class Journal:
             if one["report"] is not None:
                 one["report"]["output"] = one["report"]["output"][-_OUTPUT:]
         fields = {"version": _VERSION, "run": self.run, "path": self._path, "inputs": self.inputs, "entries": entries}
-        fields["skipped"] = self._skipped
+        fields |= {"skipped": self._skipped, "files": self.files}
         return json.dumps(fields).encode()
 
     def read(self, data: bytes, definition: Definition, force: bool) -> int:
@@ -139,6 +141,7 @@ class Journal:
                     " file anew"
                 )
         self.inputs, self._skipped = {**kept.inputs, **self.inputs}, kept.skipped
+        self.files = kept.files
         first = 1
         while (entry := kept.entries.get(first, Entry())).state == "done" and first <= len(self._digests):
             if entry.digest != self._digests[first - 1] and not force:

@@ -341,9 +341,12 @@ class Definition(Model):
     * ``inputs``: values that the caller gives, by name. In ``env`` and ``if`` they are ``${{ inputs.NAME }}``.
     * ``secrets``: names of variables whose values the caller gives. Each step has them; reports show ``***``.
     * ``defaults``: see that class.
+    * ``branch``: a directory. What the steps write below it is applied to it when all have succeeded; until then it is
+      on a branch. In Python, the session must have that branch: ``connect(..., branch=...)``.
     """
 
     name: Text = ""
+    branch: Place | None = None
     steps: Steps
     finally_: Steps = ()
     env: Mapping[Variable, Filled] = {}
@@ -401,6 +404,8 @@ def faults_of(definition: Definition) -> Iterator[tuple[Where, str]]:
     for part, steps in (("steps", definition.steps), ("finally", definition.finally_)):
         for index, step in enumerate(steps):
             where: Where = (part, index)
+            if step.background and definition.branch is not None:
+                yield (*where, "background"), "must not be used with branch: it would write while files are frozen"
             if step.if_ is not None:
                 yield from _unknown([condition(step.if_)], (*where, "if"), inputs, known)
             for name, value in step.env.items():

@@ -51,13 +51,17 @@ class StepReport(_Value):
 
 
 class Report(_Value):
-    """How a workflow ended. ``outcome``: of the whole. ``steps``: one report for each step, those of finally last."""
+    """How a workflow ended. ``outcome``: of the whole. ``steps``: one report for each step, those of finally last.
+
+    ``applied``: how many paths of a branch were added, changed or removed in the directory itself.
+    """
 
     name: str
     path: str
     outcome: Outcome
     duration: float
     steps: tuple[StepReport, ...]
+    applied: int = 0
 
     @property
     def ok(self) -> bool:

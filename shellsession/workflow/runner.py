@@ -189,6 +189,8 @@ class Runner:
         self._background: list[_Background] = []
         self._succeeded, self._is_lost = True, False
         self._not_restored: tuple[str, ...] = ()
+        self._applied = 0
+        self._frozen = ""  # the checkpoint of the files that the journal names in the store
         self._begun = time.monotonic()
 
     def _fill_env(self) -> None:
@@ -197,6 +199,8 @@ class Runner:
 
     def machine(self) -> Machine[Report]:
         """Run all steps, end those in the background, and return the report."""
+        if self._definition.branch is not None:
+            yield Do(methodcaller("checkpoints"))  # raises BranchUnavailable before anything runs
         is_same_shell = yield from self._begin()
         name = self._definition.name or self._definition.path
         titles = tuple(self._mask(step.title) for step in self._definition.all_steps)
@@ -232,6 +236,11 @@ class Runner:
                 for number in range(len(self._reports) + 1, len(self._definition.steps) + 1):
                     self._skip(number, _EARLIER if isinstance(fault, Exception) else _ENDED)
         yield from self._end_background()
+        if self._succeeded and self._definition.branch is not None:
+            try:
+                self._applied = len((yield Do(lambda session: session.branch.apply())))
+            except ShellSessionError as error:
+                fault = error
         report = self._report(name, fault)
         yield from self._tell(WorkflowEnded(report=report))
         if fault is not None:
@@ -245,7 +254,8 @@ class Runner:
         elif any(one.conclusion == "failure" for one in self._reports):
             outcome = "failure"
         path, duration = self._definition.path, time.monotonic() - self._begun
-        return Report(name=name, path=path, outcome=outcome, duration=duration, steps=tuple(self._reports))
+        steps = tuple(self._reports)
+        return Report(name=name, path=path, outcome=outcome, duration=duration, steps=steps, applied=self._applied)
 
     # -- one step
 
@@ -296,6 +306,11 @@ class Runner:
         except BaseException:
             self._conclude(number, step, verdict, attempt, time.monotonic() - begun)
             raise
+        if self._succeeded and (verdict.outcome == "success" or step.continue_on_error):
+            try:
+                yield from self._freeze(number + 1)
+            except ShellSessionError as error:  # a job that the step has left may still write
+                verdict = verdict._replace(outcome="failure", reason=f"its files could not be kept: {error}")
         self._conclude(number, step, verdict, attempt, time.monotonic() - begun)
         yield from self._keep(with_state=self._succeeded)
         yield from self._tell(StepEnded(report=self._reports[-1]))
@@ -394,12 +409,14 @@ class Runner:
         if self._journal is None or self._durability is None:
             return False
         if not self._durability.resume:
+            yield from self._freeze(1)
             yield from self._keep(with_state=True)
             return False
         data, snapshot = checkpoint.read((yield Do(checkpoint.get)))
         if not data:
             raise InvalidWorkflow(f"agent {self._agent!r} has no run that could be resumed")
         first = self._journal.read(data, self._definition, self._durability.force)
+        self._frozen = self._journal.files
         self._inputs = given_inputs(self._definition, self._asked._replace(inputs=self._journal.inputs))
         self._fill_env()
         for number in range(1, first):
@@ -420,6 +437,8 @@ class Runner:
         is_same_shell = joins and (is_there or continues)
         if not is_same_shell:
             self._joins = first if joins else 0
+            if self._journal.files:
+                yield Do(methodcaller("rollback", self._journal.files, files_only=True, end_jobs=True))
             if snapshot is not None:
                 restored = yield Do(methodcaller("restore", snapshot))
                 lacks = [f"{one.kind} {one.name}: it contains a secret" for one in snapshot.left_out]
@@ -483,12 +502,22 @@ class Runner:
             if ended.conclusion != "success":
                 raise InvalidWorkflow(f"step {number} ({ended.title}) could not be started again: {ended.reason}")
 
+    def _freeze(self, number: int) -> Machine[None]:
+        """Freeze the files with which a step begins."""
+        if self._journal is not None and self._definition.branch is not None:
+            name = f"workflow {self._journal.run}, step {number}"
+            yield Do(methodcaller("checkpoint", name))
+            self._journal.files = name
+
     def _keep(self, with_state: bool) -> Machine[None]:
         """Write the journal, and the state of the shell, to the daemon's store."""
         if self._journal is not None:
             self._journal.begin(len(self._reports) + 1)
             data, secrets = self._journal.to_bytes(), tuple(self._secrets.values())
             yield Do(lambda session: checkpoint.put(session, data, with_state, secrets))
+            if self._frozen not in ("", self._journal.files):
+                yield Do(methodcaller("drop_checkpoint", self._frozen))
+            self._frozen = self._journal.files
 
     def _unknown(self, number: int, why: str) -> OutcomeUnknown:
         step = self._definition.all_steps[number - 1]

@@ -46,7 +46,7 @@ _MOST: Final = 100
 _MOST_BYTES: Final = 16 << 20
 
 # What ``wait`` searches of the output that the call itself returned: its last bytes.
-_BEFORE: Final = 1 << 12
+_BEFORE: Final = 1 << 14
 # Seconds that `setsid` or `nohup` have to detach a job that is to be released, and between two looks.
 _DETACHED_WITHIN: Final = 0.2
 _TICK: Final = 0.005
