@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -676,7 +677,7 @@ def test_answer_of_what_a_session_has_left_is_refused(
         id = asked(daemon, sh.agent)["id"]
         answer = f"{PYTHON} {how.format(id=id, socket=daemon.socket)}"
         wait = f"until [ -e go ]; do sleep 0.02; done; {answer} >said 2>&1; echo $? >done"
-        left.run(f"setsid bash -c '{wait}' >out 2>&1 </dev/null &")
+        left.run(f"setsid bash -c {shlex.quote(wait)} >out 2>&1 </dev/null &")
         (job,) = left.jobs()
         job.release()
         left.close()
