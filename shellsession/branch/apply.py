@@ -171,6 +171,9 @@ def _chosen(found: Iterable[Change], paths: list[str] | None) -> tuple[Change, .
     if wrong := [path for path in paths or () if path.startswith(("/", "../")) or path == ".."]:
         raise InvalidRequest(f"paths must be below the branch's directory, not {wrong[0]!r}")
     found = tuple(found)
+    for path in paths or ():
+        if path != "." and not any(one.path == path or path in _above(one.path) for one in found):
+            raise InvalidRequest(f"nothing has changed at {path!r:.200}: name paths as diff() does")
     kept = {above for change in found if change.skipped for above in _above(change.path)}
     found = tuple(one for one in found if not one.skipped and not (one.path in kept and not _is_directory(one.after)))
     if paths is None or "." in paths:
@@ -259,7 +262,7 @@ def _refuse_conflicts(found: Iterable[str]) -> None:
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
         raise Conflict(
             f"{paths[0]!r}{more} changed in the directory after the branch was opened: nothing was written; look at"
-            " the difference, then apply other paths, or all with overwrite=True",
+            " the difference, then apply other paths, or all with overwrite=True (--overwrite)",
             paths,
         )
 

@@ -25,6 +25,7 @@ from typing import Final, NamedTuple, Self
 
 from ..engine.io.directories import homes, make_private, state_directory
 from ..engine.kernel import proc
+from ..engine.kernel.signals import signals_deferred
 from ..engine.kernel.vfork import SystemCall
 from ..errors import ApplyFailed, BranchUnavailable, Conflict, InvalidRequest
 from ..sandbox import is_within
@@ -32,7 +33,19 @@ from . import mounts
 from .apply import APPLIED, JOURNAL, apply, moment
 from .changes import Change, changes
 from .checkpoint import FORKED, Checkpoint
-from .layers import FORKS, LAYERS, Layers, is_file, lock_of, names_in, record_of, remove, remove_fork, write_record
+from .layers import (
+    FORKS,
+    LAYERS,
+    RECORD,
+    Layers,
+    is_file,
+    lock_of,
+    names_in,
+    record_of,
+    remove,
+    remove_fork,
+    write_record,
+)
 from .merge import merge
 from .patch import patch
 
@@ -213,6 +226,7 @@ class Branch:
 
     def _make_directory(self) -> None:
         os.makedirs(os.path.dirname(self.directory), 0o700, exist_ok=True)
+        self._refuse_foreign()
         make_private(self.directory)
         if self._lock < 0:
             if (lock := lock_of(self.directory)) is None:
@@ -224,14 +238,18 @@ class Branch:
         os.makedirs(self._path(_STATES), 0o700, exist_ok=True)
         self._disk.make()
 
+    def _refuse_foreign(self) -> None:
+        """Raise BranchUnavailable if this is the directory of something else. Nothing in it is changed before."""
+        names = os.listdir(self.directory) if os.path.isdir(self.directory) else []
+        if RECORD not in names and not all(name in (LAYERS, FORKS, _STATES) or is_file(name) for name in names):
+            raise BranchUnavailable(
+                f"branch_dir: {self.directory} is not empty, and no directory of a branch: name another"
+            )
+
     def _read(self) -> None:
-        """Read what was written last. Raises BranchUnavailable if this is the directory of something else."""
+        """Read what was written last. Raises BranchUnavailable for a branch of something else."""
         self.layers, self._checkpoints, self._parent, self._opened = [], {}, "", 0
         if (record := record_of(self.directory)) is None:
-            if not all(name in (LAYERS, FORKS, _STATES) or is_file(name) for name in os.listdir(self.directory)):
-                raise BranchUnavailable(
-                    f"branch_dir: {self.directory} is not empty, and no directory of a branch: name another"
-                )
             self._is_fresh = True
             return
         if record.get("format") != _FORMAT or record["base"] != self.base:
@@ -257,7 +275,7 @@ class Branch:
         before = self.layers, self._checkpoints, self._parent, self._opened
         self.layers = [*self.layers]  # and what the block changes of a checkpoint are these copies
         self._checkpoints = {name: one._replace(layers=[*one.layers]) for name, one in self._checkpoints.items()}
-        with self._disk.alone():
+        with signals_deferred(), self._disk.alone():
             try:
                 self._refuse_applying()
                 yield
@@ -439,7 +457,7 @@ class Branch:
         ``state``, ``most``: as for ``keep_before``, of the moment before this; with 0, there is no checkpoint of it.
         """
         with self._changing():
-            self.refuse_changed(fork)
+            self._refuse_other(fork)  # what the old bash has written at its end, in a trap, does not count
             name = self._keep_moment(self.layers[:-1], state, most) if most else ""
             self.layers = fork.layers[:-1]
             self._add_layer()
@@ -447,7 +465,10 @@ class Branch:
 
     def refuse_changed(self, fork: Branch) -> None:
         """Raise Conflict if the files have changed since the fork was made."""
-        if fork._forked_from is not self._version or self.is_written:
+        self._refuse_other(fork, self.is_written)
+
+    def _refuse_other(self, fork: Branch, is_written: bool = False) -> None:
+        if fork._forked_from is not self._version or is_written:
             raise Conflict(
                 "the files of the session have changed since this fork of it was made: nothing was changed; look at"
                 " what both have written (branch.diff), and do it again in the session itself",

@@ -6,7 +6,7 @@ On disk::
     layers/N/upper        what was written in one layer; layers/N/work is the kernel's
     layers/base           the directory of which it is a branch, for the kernel
     forks/NAME            of a fork: its branch.json and states
-    reserve               space for ``freeing``
+    branch.reserve        space for ``freeing``
 
 Law: a layer stays as long as a branch.json names it. Whoever makes, names or removes layers is ``alone``.
 """
@@ -16,6 +16,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator
@@ -28,8 +29,10 @@ RECORD: Final = "branch.json"
 LAYERS: Final = "layers"
 FORKS: Final = "forks"
 # It takes up space that a full disk lacks for what frees some: a new layer, a record and a journal.
-_RESERVE: Final = "reserve"
+_RESERVE: Final = "branch.reserve"
 _RESERVED: Final = 1 << 16
+# What a branch has as files, and their names while they are written; see also ``apply``.
+_FILE: Final = re.compile(r"\.?(branch\.(json|reserve)|apply\.(json|staged)|applied\.json)(\.new|-[a-z0-9_]{8})?")
 
 
 class Layers:
@@ -137,7 +140,7 @@ class Layers:
 
 def is_file(name: str) -> bool:
     """Is it, in the directory of a branch, the name of a file of ours, or of one that a kill has cut off?"""
-    return name.lstrip(".").startswith((RECORD, "apply.", "applied.", _RESERVE))
+    return _FILE.fullmatch(name) is not None
 
 
 def record_of(directory: str) -> dict[str, Any] | None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from ..errors import AlreadyOpen, InvalidRequest, InvalidWorkflow, NoSuchAgent, ShellSessionError, StateLost
+from ..errors import AlreadyOpen, Conflict, InvalidRequest, InvalidWorkflow, NoSuchAgent, ShellSessionError, StateLost
 from . import arguments
 from .arguments import escaped, show, show_json, table, talk
 from .words import INTERRUPTED, REFUSED, ErrorFormat
@@ -218,8 +218,13 @@ def _run(workflow: Workflow, args: argparse.Namespace) -> int:
             workflow.run(session, durable=is_durable, **given)
         except KeyboardInterrupt as interrupt:
             shown.close()
-            _leave(agent, args)
+            _leave(agent, args, workflow.branch is not None)
             return _TERMINATED if isinstance(interrupt, _Terminated) else INTERRUPTED
+        except Conflict as conflict:  # all steps have succeeded, and the branch could not be applied
+            shown.close()
+            talk(str(conflict))
+            _leave(agent, args, workflow.branch is not None)
+            return 1
         except InvalidWorkflow:
             if not args.resume:
                 _close(session)
@@ -236,7 +241,7 @@ def _run(workflow: Workflow, args: argparse.Namespace) -> int:
                 if (place := _record_of(workflow.path)).read_text(encoding="utf-8") == agent:  # else a later run's
                     place.write_text(_SUCCEEDED, encoding="utf-8")
             return 0 if report.ok else 1
-    _leave(agent, args)
+    _leave(agent, args, workflow.branch is not None)
     return 1
 
 
@@ -275,7 +280,7 @@ def _close(session: RemoteSession) -> None:
         session.close()
 
 
-def _leave(agent: str, args: argparse.Namespace) -> None:
+def _leave(agent: str, args: argparse.Namespace, has_branch: bool) -> None:
     """Leave the shell of a run that has failed, for a while, and say how to continue."""
     import shlex
 
@@ -286,9 +291,10 @@ def _leave(agent: str, args: argparse.Namespace) -> None:
         RemoteSession.for_arguments(agent, args.socket, False, {}, idle_ttl=_FAILED_IDLE) as session,
     ):
         session.connect()
+    files = f"; what it wrote is on a branch: `shellsession branch diff {agent}`" if has_branch else ""
     talk(
         f"`shellsession workflow run {shlex.quote(args.files[0])} --resume` continues this run; its shell lives on for"
-        f" {_FAILED_IDLE / 60:.0f} minutes as agent {agent}"
+        f" {_FAILED_IDLE / 60:.0f} minutes as agent {agent}" + files
     )
 
 

@@ -55,6 +55,7 @@ _RUNNERS: Final = _words(
     view vim w3m wget wish xterm yarn zip
     """
 )
+_SYSTEM: Final = ("/bin/", "/sbin/", "/usr/")
 _VERSIONED: Final = re.compile(r"(?:python|pypy|pip|perl|ruby|lua|node|php|tclsh|ipython|awk)[0-9.]*[a-z]?")
 # The subcommands of git that no alias can replace, and that start no program that their arguments name.
 _OF_GIT: Final = _words(
@@ -112,8 +113,10 @@ def _may_have_rule(words: Words) -> bool:
     program, name = words[0], base_name(words[0])
     if not all(word.isprintable() for word in words) or not re.fullmatch(r"[A-Za-z0-9_.+/\[-]+", program):
         return False
-    if ASSIGNMENT.match(program) or (name != program and not program.startswith("/")):
+    if ASSIGNMENT.match(program):
         return False
+    if name != program and (not program.startswith(_SYSTEM) or ".." in program.split("/")):
+        return False  # the agent may have written it, and could write another
     if name in SHELLS | _OF_BASH | _RUNNERS or _VERSIONED.fullmatch(name) or starter_of(words)[0] is not None:
         return False
     if any(_is_short_for(word, option) for word in words[1:] for option in _STARTING.get(name, ())):

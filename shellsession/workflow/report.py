@@ -53,7 +53,8 @@ class StepReport(_Value):
 class Report(_Value):
     """How a workflow ended. ``outcome``: of the whole. ``steps``: one report for each step, those of finally last.
 
-    ``applied``: how many paths of a branch were added, changed or removed in the directory itself.
+    ``applied``: how many paths of a branch were added, changed or removed in the directory itself. ``reason``: why the
+    run has failed or was ended, if no step says it.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Report(_Value):
     duration: float
     steps: tuple[StepReport, ...]
     applied: int = 0
+    reason: str = ""
 
     @property
     def ok(self) -> bool:
@@ -91,6 +93,7 @@ class Report(_Value):
         """Return the report as Markdown: a table, and the output of each step that failed."""
         lines = [f"# {_cell(self.name)}: {self.outcome}", "", "| step | | result | time |", "|---|---|---|---|"]
         lines += ["| " + " | ".join(map(_cell, row)) + " |" for row in self.rows()]
+        lines += ["", _cell(self.reason)] * bool(self.reason)
         for one in self.failed:
             fence = "`" * (1 + max(2, *map(len, _BACKTICKS.findall(one.output)), 0))
             lines += [
@@ -110,9 +113,9 @@ class Report(_Value):
         from xml.etree import ElementTree
 
         counts = {
-            "tests": len(self.steps),
+            "tests": len(self.steps) + bool(self.reason),
             "failures": len(self.failed),
-            "errors": 0,
+            "errors": int(bool(self.reason)),
             "skipped": sum(one.outcome == "skipped" for one in self.steps),
         }
         attributes = {"name": _xml(self.name), **{name: str(count) for name, count in counts.items()}}
@@ -133,6 +136,9 @@ class Report(_Value):
                 ElementTree.SubElement(case, "skipped", {"message": _xml(one.reason)})
             if one.output:
                 ElementTree.SubElement(case, "system-out").text = _xml(one.output)
+        if self.reason:
+            case = ElementTree.SubElement(suite, "testcase", {"classname": _xml(self.name), "name": "the run itself"})
+            ElementTree.SubElement(case, "error", {"message": _xml(self.reason), "type": self.outcome})
         ElementTree.indent(top)
         return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(top, encoding="unicode") + "\n"
 

@@ -255,7 +255,9 @@ class Runner:
             outcome = "failure"
         path, duration = self._definition.path, time.monotonic() - self._begun
         steps = tuple(self._reports)
-        return Report(name=name, path=path, outcome=outcome, duration=duration, steps=steps, applied=self._applied)
+        reason = self._mask(str(fault)) if isinstance(fault, Exception) else ""
+        given: dict[str, Any] = {"name": name, "path": path, "outcome": outcome, "duration": duration}
+        return Report(**given, steps=steps, applied=self._applied, reason=reason)
 
     # -- one step
 
@@ -417,6 +419,8 @@ class Runner:
             raise InvalidWorkflow(f"agent {self._agent!r} has no run that could be resumed")
         first = self._journal.read(data, self._definition, self._durability.force)
         self._frozen = self._journal.files
+        if self._frozen and self._frozen not in (yield from self._checkpoints()):
+            raise InvalidWorkflow("the branch of this run was applied or discarded meanwhile: run the file anew")
         self._inputs = given_inputs(self._definition, self._asked._replace(inputs=self._journal.inputs))
         self._fill_env()
         for number in range(1, first):
@@ -502,10 +506,15 @@ class Runner:
             if ended.conclusion != "success":
                 raise InvalidWorkflow(f"step {number} ({ended.title}) could not be started again: {ended.reason}")
 
+    def _checkpoints(self) -> Machine[list[str]]:
+        return [one.name for one in (yield Do(methodcaller("checkpoints")))]
+
     def _freeze(self, number: int) -> Machine[None]:
         """Freeze the files with which a step begins."""
         if self._journal is not None and self._definition.branch is not None:
             name = f"workflow {self._journal.run}, step {number}"
+            if name in (yield from self._checkpoints()):  # a process made it that was killed before it noted that
+                yield Do(methodcaller("drop_checkpoint", name))
             yield Do(methodcaller("checkpoint", name))
             self._journal.files = name
 

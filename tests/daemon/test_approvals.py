@@ -458,6 +458,15 @@ def test_prefix_holds_for_what_begins_with_it_also_in_the_next_daemon(tmp_path: 
         assert rule["text"] == "echo one ..."
 
 
+def test_secret_of_the_request_itself_is_shown_nowhere(sh: RemoteSession, daemon: Daemon) -> None:
+    with in_thread(lambda: sh.run("echo letmein1", env={"DB_PASSWORD": "letmein1"}, stdin="letmein1")) as result:
+        question = asked(daemon, sh.agent)
+        assert "letmein1" not in str(question)
+        assert (question["command"], question["given"][0]) == ("echo ***", "DB_PASSWORD=***")
+        decide(daemon, question["id"])
+        assert result.result().exit_code == 0
+
+
 def test_question_shows_what_else_the_command_gets_and_has_no_rule_then(sh: RemoteSession, daemon: Daemon) -> None:
     """A rule is about words: with other variables or input the same words do something else."""
     answered(sh, daemon, "accept_rule", "sort")

@@ -76,6 +76,7 @@ def test_proposal_for_plain_commands_is_their_words(command: str, rules: list[st
             "exec ls",
         ),
         *("alias ls=x", "export X=1", "trap x EXIT", "source x", "command ls", "enable -f x y", "ulimit -x 5"),
+        *("/srv/app/tool go", "/tmp/ls", "/usr/../tmp/ls", "//usr/bin/ls"),
         *("X=1 ls", "PATH=/tmp ls", "./x.sh", "bin/x", "$X", "echo $X", 'echo "$X"', "echo `ls`", "echo $(ls)"),
         *("ls *", "ls a?", "ls [ab]", "ls {a,b}", "ls ~", "echo a\\ b", "echo $'a'", "cat <(ls)", 'echo "a!b"'),
         *("echo x > f", "cat < f", "cat <<E\nx\nE", "cat <<<x", "ls &", "ls |& cat", "ls 2>f", "ls >/dev/nullx"),

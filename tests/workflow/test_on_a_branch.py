@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
@@ -123,8 +125,18 @@ def test_job_that_a_step_leaves_makes_it_fail(daemon: Daemon, base: Path, agent:
 def test_conflict_ends_the_run_and_the_branch_stays(daemon: Daemon, base: Path, agent: str) -> None:
     with connect(agent, daemon.socket, False, branch=base, cwd=base) as session:
         workflow = Workflow.loads(f"{{branch: {base}, steps: [{{run: echo ours >old}}]}}")
+        events = list[Any]()
+
+        def look(event: Any) -> None:
+            (base / "old").write_text("theirs")
+            events.append(event)
+
         with pytest.raises(Conflict):
-            workflow.run(session, durable=True, on_event=lambda _: (base / "old").write_text("theirs"))
+            workflow.run(session, durable=True, on_event=look)
+        report = events[-1].report
+        assert (report.outcome, report.reason[:17]) == ("failure", "'old' changed in ")
+        assert 'errors="1"' in report.to_junit()
+        assert "'old' changed in " in report.to_markdown()
         assert ((base / "old").read_text(), session.read_file("old")) == ("theirs", b"ours\n")
         session.branch.discard()
         session.close()
@@ -151,3 +163,60 @@ def test_mistakes_are_named_before_anything_runs(daemon: Daemon, base: Path, age
             Workflow.loads("{branch: ., steps: [{run: touch new}]}").run(session)
         session.close()
     assert of(base) == ["old"]
+
+
+def test_run_whose_branch_was_discarded_is_not_resumed(daemon: Daemon, base: Path, agent: str) -> None:
+    with connect(agent, daemon.socket, False, branch=base, cwd=base) as session:
+        workflow = Workflow.loads(text_of(base), "w.yml")
+        assert not workflow.run(session, durable=True).ok
+        session.branch.discard()
+        with pytest.raises(InvalidWorkflow, match="applied or discarded meanwhile: run the file anew"):
+            workflow.run(session, resume=True)
+        session.close()
+
+
+_KILLED = """
+import os, sys
+from shellsession import Workflow, connect
+from shellsession.workflow.runner import Runner
+
+def freeze_and_die(self, number):
+    yield from freeze(self, number)
+    if number == 3:
+        os._exit(9)
+
+freeze, Runner._freeze = Runner._freeze, freeze_and_die
+agent, socket, base, path = sys.argv[1:]
+Workflow.load(path).run(connect(agent, socket, False, branch=base, cwd=base), durable=True)
+"""
+
+
+def test_checkpoint_of_a_runner_that_was_killed_before_it_noted_it_is_made_anew(
+    daemon: Daemon, base: Path, agent: str
+) -> None:
+    path = written(base, "true")
+    words = [sys.executable, "-c", _KILLED, agent, daemon.socket, str(base), str(path)]
+    assert subprocess.run(words, timeout=PATIENCE, check=False).returncode == 9
+    with connect(agent, daemon.socket, False, branch=base, cwd=base) as session:
+        check_end(base, Workflow.load(path).run(session, resume=True).steps[2].output)
+        session.close()
+
+
+def test_command_line_names_a_conflict_and_the_agent_that_has_the_branch(
+    daemon: Daemon, base: Path, tmp_path: Path
+) -> None:
+    text = f"echo ours >{base}/old; until [[ -s {base.parent}/go ]]; do sleep 0.02; done"
+    (path := base.parent / "w.yml").write_text(f"branch: {base}\nsteps:\n- run: {text}\n")
+    env = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    with command(daemon.socket, "workflow", "run", str(path), "--json", env=env) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        (base / "old").write_text("theirs")
+        (base.parent / "go").write_text("go")
+        _, said = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, (base / "old").read_text()) == (1, "theirs")
+    assert b"--overwrite" in said
+    agent = said.decode().split("branch diff ")[1].split("`")[0]
+    assert cli(daemon.socket, "branch", "diff", agent).stdout == b"changed  old\n"
+    assert cli(daemon.socket, "branch", "discard", agent).returncode == 0
+    assert cli(daemon.socket, "kill", agent).returncode == 0

@@ -326,7 +326,13 @@ def _judged(shared: SharedSession, incoming: Incoming, place: str) -> Permit | Q
     is_named = "patience" in request.model_fields_set and request.turn_within is None
     patience = request.patience if is_named else policy.confirm_timeout
     check_seconds("patience", patience)
-    command, mask, now = verdict.question, shared.secrets.mask, time.time()
+    from ...policy.secrets import Secrets, secret_values
+
+    command, now, own = verdict.question, time.time(), Secrets({}, secret_values(run.env or {}))
+
+    def mask(text: str) -> str:
+        return own.mask(shared.secrets.mask(text))
+
     return Question(
         id="",
         agent=shared.agent,
@@ -343,11 +349,8 @@ def _judged(shared: SharedSession, incoming: Incoming, place: str) -> Permit | Q
 
 def _given(request: Request, mask: Callable[[str], str]) -> tuple[str, ...]:
     """What a command gets beside its text, in lines for a person: each variable, and the beginning of the input."""
-    from ...policy.secrets import Secrets, secret_values
-
     env, stdin = request.env or {}, request.stdin
-    hide = Secrets({}, secret_values(env)).mask
-    lines = [f"{name}={_brief(mask(hide(value)))}" for name, value in sorted(env.items())]
+    lines = [f"{name}={_brief(mask(value))}" for name, value in sorted(env.items())]
     if isinstance(stdin, bytes):
         lines.append(f"stdin, {len(stdin)} bytes: {_brief(mask(text_of(stdin[:_SEARCHED])))}")
     elif stdin is TTY:

@@ -160,8 +160,11 @@ def drive(steps: Steps[T], poller: Poller | None = None) -> T:
             raised = error
 
 
-def apart(call: Callable[[], T]) -> Steps[T]:
-    """Call a function in another thread, and return its result: the other tasks of a loop go on meanwhile."""
+def apart(call: Callable[[], T], to_its_end: bool = False) -> Steps[T]:
+    """Call a function in another thread, and return its result: the other tasks of a loop go on meanwhile.
+
+    ``to_its_end``: if this is interrupted, wait for the thread before the interrupt is raised.
+    """
     results: list[T] = []
     errors: list[BaseException] = []
 
@@ -175,8 +178,18 @@ def apart(call: Callable[[], T]) -> Steps[T]:
         start_new_thread(work, ())
     except RuntimeError:  # no more threads
         work()
+    interrupt: BaseException | None = None
     while not (results or errors):
-        yield _TICK
+        try:
+            yield _shielded(_TICK) if to_its_end else _TICK
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            if not to_its_end:
+                raise
+            interrupt = error
+    if interrupt is not None:
+        raise interrupt
     if errors:
         raise errors.pop()
     return results.pop()

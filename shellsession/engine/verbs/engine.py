@@ -193,6 +193,12 @@ class Frozen(NamedTuple):
     before: Snapshot | None
 
 
+def _at_once(call: Callable[[], T]) -> Steps[T]:
+    """Call a function that does not wait."""
+    yield from ()
+    return call()
+
+
 class Engine(Core):
     """The operations of one session, as generators. They say what they wait for; the caller waits."""
 
@@ -666,10 +672,9 @@ class Engine(Core):
             yield from self._checkpoint_before()
         name = branch.free_name(name)
         snapshot = yield from self.snapshot((), None)
-        made, is_new = branch.freeze(name, snapshot.for_file().to_bytes())
+        freeze = partial(branch.freeze, name, snapshot.for_file().to_bytes())
+        (made, _), _ = yield from self._with_layer(branch, snapshot, _at_once(freeze))
         self._states[name] = snapshot
-        if is_new:
-            yield from self._enter_layer(branch, snapshot)
         return made
 
     def rollback(self, name: str, files_only: bool, end_jobs: bool) -> Steps[Restored]:
@@ -682,7 +687,7 @@ class Engine(Core):
             then = self._states.get(name) or Snapshot.from_bytes(stored)
             return (yield from self.restart(then, go_back))
         snapshot = yield from self.snapshot((), None)
-        return (yield from self._enter_layer(branch, snapshot)) if go_back() else Restored()
+        return (yield from self._with_layer(branch, snapshot, _at_once(go_back)))[1]
 
     def _last_automatic(self, branch: Branch) -> Steps[str]:
         """Return the checkpoint of the moment before what was written last. Raises InvalidRequest."""
@@ -694,9 +699,10 @@ class Engine(Core):
     def frozen(self) -> Steps[Frozen]:
         """Freeze the files and take a snapshot of bash. Raises JobsRunning."""
         branch = yield from self._on_branch()
+        if self.options.auto_checkpoints:
+            yield from self._checkpoint_before()
         snapshot = yield from self.snapshot((), None)
-        if branch.freeze_last():
-            yield from self._enter_layer(branch, snapshot)
+        yield from self._with_layer(branch, snapshot, _at_once(branch.freeze_last))
         return Frozen(branch, snapshot, self._forked_from)
 
     def fork(self, begin: Callable[[Snapshot, Branch | None], T], count: int = 1) -> Steps[list[T]]:
@@ -750,14 +756,12 @@ class Engine(Core):
             return (yield from apart(lambda: find(given["since"])))
         branch = yield from self._on_branch()
         snapshot = yield from self.snapshot((), None)
-        done, is_new = None, True
+        change: Steps[Any] = _at_once(branch.discard)
         if action == "apply":
-            done, is_new = yield from apart(lambda: branch.apply(given["paths"], given["overwrite"]))
-        else:
-            branch.discard()
-        if is_new:
-            self._states.clear()
-            yield from self._enter_layer(branch, snapshot)
+            change = apart(lambda: branch.apply(given["paths"], given["overwrite"])[0], to_its_end=True)
+        done, _ = yield from self._with_layer(branch, snapshot, change)
+        known = {one.name for one in branch.checkpoints()}
+        self._states = {name: state for name, state in self._states.items() if name in known}
         return done
 
     def drop_checkpoint(self, name: str) -> None:
@@ -815,8 +819,9 @@ class Engine(Core):
         snapshot = yield from self.snapshot((), None)
         if is_written:
             then = snapshot if self._moment is None else self._moment[0]
-            self._keep_state(branch, branch.keep_before(then.for_file().to_bytes(), most), then)
-            yield from self._enter_layer(branch, snapshot)
+            keep = partial(branch.keep_before, then.for_file().to_bytes(), most)
+            name, _ = yield from self._with_layer(branch, snapshot, _at_once(keep))
+            self._keep_state(branch, name, then)
         self._moment = snapshot, self.begun
 
     def _keep_state(self, branch: Branch, name: str, snapshot: Snapshot) -> None:
@@ -849,6 +854,24 @@ class Engine(Core):
         ending = "or kill it" if end_jobs is None else "kill it, or pass end_jobs=True"
         self._refuse_writers(branch, f"wait for its end, {ending}; nothing was changed")
         return branch
+
+    def _with_layer(self, branch: Branch, snapshot: Snapshot, change: Steps[T]) -> Steps[tuple[T, Restored]]:
+        """Change the layers of the branch, and have bash enter the new last one, if there is one.
+
+        Bash does so even if this is interrupted: what it wrote in the old one would be lost.
+        """
+        before = branch.layers[-1:]
+        try:
+            done = yield from change
+        except GeneratorExit:
+            raise
+        except BaseException:
+            if branch.layers[-1:] != before:
+                yield from shielded(self._enter_layer(branch, snapshot))
+            raise
+        if branch.layers[-1:] == before:
+            return done, Restored()
+        return done, (yield from self._enter_layer(branch, snapshot))
 
     def _enter_layer(self, branch: Branch, snapshot: Snapshot) -> Steps[Restored]:
         """Have bash enter its directory again, which it has in the old layer. If that is gone, that of the branch."""

@@ -1,0 +1,120 @@
+"""Changes of a branch that Ctrl-C or a cancellation meets, and files of others beside it: nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shellsession import AsyncSession, BranchUnavailable, InvalidRequest, Session
+from shellsession.branch import apply, branch, mounts
+from shellsession.branch.mounts import fault
+
+if reason := fault():
+    pytest.skip(reason, allow_module_level=True)
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    (base := tmp_path / "base").mkdir()
+    return base
+
+
+@pytest.fixture
+def options(base: Path, tmp_path: Path) -> dict[str, Any]:
+    return {"cwd": base, "branch": base, "branch_dir": tmp_path / "layers", "timeout": 20}
+
+
+def test_apply_that_is_cancelled_goes_on_and_loses_nothing_that_is_written_later(
+    base: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        begun, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def told(*given: Any, **named: Any) -> Any:
+            loop.call_soon_threadsafe(begun.set)
+            return apply.apply(*given, **named)
+
+        monkeypatch.setattr(branch, "apply", told)
+        async with AsyncSession(**options) as sh:
+            await sh.run("touch {1..300}", check=True)
+            task = asyncio.ensure_future(sh.branch.apply())
+            await begun.wait()
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+            assert len(os.listdir(base)) == 300
+            assert (await sh.run("echo n >keep; cat keep")).stdout == "n\n"
+            assert [one.path for one in await sh.branch.diff()] == ["keep"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("verb", ["checkpoint", "discard", "fork"])
+def test_ctrl_c_between_mount_and_record_leaves_bash_in_the_layer_that_is_kept(
+    verb: str, base: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*given: Any) -> None:
+        stack(*given)
+        if armed:
+            armed.clear()
+            signal.raise_signal(signal.SIGINT)
+
+    stack, armed = mounts.stack, list[bool]()
+    monkeypatch.setattr(mounts, "stack", interrupted)
+    with Session(**options) as sh:
+        sh.run("echo 1 >a", check=True)
+        armed.append(True)
+        with pytest.raises(KeyboardInterrupt):
+            sh.branch.discard() if verb == "discard" else getattr(sh, verb)()
+        sh.run(f"echo 2 >b; echo 3 >{base}/c", check=True)
+        expected = ["b", "c"] if verb == "discard" else ["a", "b", "c"]
+        assert [one.path for one in sh.branch.diff()] == expected
+        assert len(sh.checkpoints()) == (verb == "checkpoint")
+        sh.checkpoint()
+        assert sh.run("ls").stdout.split() == expected
+
+
+def test_fork_takes_part_in_no_command_that_is_taken_back(options: dict[str, Any]) -> None:
+    with Session(**options, auto_checkpoints=5) as sh:
+        sh.run("echo 1 >a; X=1", check=True)
+        sh.write_file("b", b"x")
+        sh.fork().close()
+        sh.rollback()
+        assert sh.run("ls; echo $X").stdout == "a\n1\n"
+
+
+def test_attempt_of_a_session_that_writes_at_its_end_can_be_applied(options: dict[str, Any]) -> None:
+    with Session(**options, shutdown=["echo bye >>log"]) as sh:
+        sh.run("X=1", check=True)
+        with sh.attempt("echo 2 >f; X+=2") as trial:
+            trial.apply()
+        assert sh.run("cat f; echo $X").stdout == "2\n12\n"
+
+
+@pytest.mark.parametrize("name", ["apply.sh", "reserve", "branch.json.bak"])
+def test_directory_with_files_of_others_is_refused_and_stays_as_it_is(
+    name: str, base: Path, options: dict[str, Any]
+) -> None:
+    (directory := Path(options["branch_dir"])).mkdir(0o755)
+    (directory / name).write_text("theirs")
+    before = directory.stat().st_mode
+    with Session(**options) as sh, pytest.raises(BranchUnavailable, match="is not empty"):
+        sh.run("true")
+    assert [(one.name, one.read_text()) for one in directory.iterdir()] == [(name, "theirs")]
+    assert directory.stat().st_mode == before
+
+
+def test_path_at_which_nothing_has_changed_is_refused(base: Path, options: dict[str, Any]) -> None:
+    with Session(**options) as sh:
+        sh.run("mkdir d; echo >d/f; echo >g", check=True)
+        for wrong in ("base/g", "h", "d/g"):
+            with pytest.raises(InvalidRequest, match=f"nothing has changed at '{wrong}'"):
+                sh.branch.apply(["g", wrong])
+        assert list(base.iterdir()) == []
+        assert [one.path for one in sh.branch.apply(["d"])] == ["d", "d/f"]
