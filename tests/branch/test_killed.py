@@ -162,7 +162,7 @@ def test_change_that_is_killed_at_any_step_is_done_or_not_begun(name: str, monke
         assert not killed(Path(directory), prepared, CHANGES[name], -1)
         after = found(Path(directory), name)
     assert (before == after) == (name in ("apply", "close and open", "fork"))
-    for at in itertools.count(0, 1 if SOAK else 5):
+    for at in itertools.count(0, 1 if SOAK else 17):
         with TemporaryDirectory(dir="/var/tmp") as directory:
             more = killed(Path(directory), prepared, CHANGES[name], at)
             assert found(Path(directory), name) in (before, after), at
@@ -173,7 +173,7 @@ def test_change_that_is_killed_at_any_step_is_done_or_not_begun(name: str, monke
 
 @pytest.mark.parametrize("do", [Branch.open, opened_and_closed], ids=["open", "close"])
 def test_branch_whose_first_opening_or_last_closing_is_killed_can_be_opened(do: Callable[[Branch], Any]) -> None:
-    for at in itertools.count():
+    for at in itertools.count(0, 1 if SOAK else 3):
         with TemporaryDirectory(dir="/var/tmp") as directory:
             more = killed(Path(directory), new, do, at)
             assert found(Path(directory), "") == (({}, {}), {})

@@ -88,22 +88,23 @@ def session(base: Path, name: str = "layers", **options: Any) -> Session:
     return Session(cwd=base, branch=base, branch_dir=base.parent / name, timeout=50, **options)
 
 
-def test_ten_thousand_files_of_one_directory_are_kept_compared_and_applied(base: Path) -> None:
-    for number in range(10_000):
+def test_many_files_of_one_directory_are_kept_compared_and_applied(base: Path) -> None:
+    count = 10_000 if SOAK else 2_000
+    for number in range(count):
         (base / f"f{number}").write_text(f"{number}\n")
     with session(base) as sh:
-        sh.run("rm f*[0-4]; for one in f*5; do echo more >>$one; done; touch n{0..4999}", check=True)
+        sh.run(f"rm f*[0-4]; for one in f*5; do echo more >>$one; done; touch n{{1..{count // 2}}}", check=True)
         one = sh.checkpoint()
-        assert one.size == sum(len(f"{number}\nmore\n") for number in range(5, 10_000, 10))
+        assert one.size == sum(len(f"{number}\nmore\n") for number in range(5, count, 10))
         sh.run("rm -r ./*; mkdir f5; touch f5/{0..99}")
-        assert len(sh.branch.diff()) == 10_000 + 100
+        assert len(sh.branch.diff()) == count + 100
         sh.rollback(one)
         found = sh.branch.diff()
         kinds = {kind: sum(one.kind == kind for one in found) for kind in ("added", "removed", "changed")}
-        assert kinds == {"added": 5_000, "removed": 5_000, "changed": 1_000}
+        assert kinds == {"added": count // 2, "removed": count // 2, "changed": count // 10}
         assert sh.branch.apply() == found
-        assert sh.run("ls | wc -l; cat f25").stdout == "10000\n25\nmore\n"
-    assert sum(1 for _ in base.iterdir()) == 10_000
+        assert sh.run("ls | wc -l; cat f25").stdout == f"{count}\n25\nmore\n"
+    assert sum(1 for _ in base.iterdir()) == count
     assert (base / "f25").read_text() == "25\nmore\n"
 
 
