@@ -397,9 +397,7 @@ class Branch:
         while name and not self._checkpoints[name].is_automatic:
             name = self._checkpoints[name].checkpoint.parent
         if not name:
-            raise InvalidRequest(
-                "there is no command left to take back: name a checkpoint, as `checkpoints()` lists them"
-            )
+            raise InvalidRequest(f"there is no command left to take back: name a checkpoint ({self.known()})")
         return name
 
     def fork(self, state: bytes) -> Self:
@@ -557,10 +555,13 @@ class Branch:
             )
         return len(layers)
 
+    def known(self) -> str:
+        """The names of the checkpoints, in words."""
+        return f"there are: {', '.join(self._checkpoints) or 'none':.500}"
+
     def _named(self, name: str) -> _Frozen:
         if (found := self._checkpoints.get(name)) is None:
-            known = ", ".join(self._checkpoints) or "none"
-            raise InvalidRequest(f"there is no checkpoint {name!r:.100}; there are: {known:.500}")
+            raise InvalidRequest(f"there is no checkpoint {name!r:.100} ({self.known()})")
         return found
 
     def _merge(self) -> None:

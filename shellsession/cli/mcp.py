@@ -18,6 +18,7 @@ from .words import name
 EXAMPLES: Final = (
     ("shellsession mcp", "the command to configure in an MCP client"),
     ("shellsession mcp --sandbox --write ~/project -C ~/project", "it can write this project only, without network"),
+    ("shellsession mcp --branch ~/project --auto-checkpoints 20 --checkpoints", "the model can undo what it did there"),
     ("shellsession mcp --deny 'git push' --allow ls --allow cat --confirm", "ask the user about other commands"),
     ("shellsession mcp -s builder", "over the session of agent builder, which you can `attach` to"),
     ("shellsession mcp -s builder --via 'ssh box'", "over a session on another machine"),
@@ -48,6 +49,9 @@ def own_parser() -> argparse.ArgumentParser:
     parser.add_argument("--max-chars", metavar="N", type=arguments.positive, default=MAX_CHARS, help=chars)
     monitor = "also offer the tool monitor, and the resource shellsession://notices"
     parser.add_argument("--monitor", action="store_true", help=monitor)
+    checkpoints = "also offer the tools checkpoint, rollback and diff, which need --branch; rollback can take back"
+    checkpoints += " single commands with --auto-checkpoints"
+    parser.add_argument("--checkpoints", action="store_true", help=checkpoints)
     flags.add_session(parser, _SESSION)
     flags.add_rules(parser, _RULES)
     parser.add_argument(
@@ -65,6 +69,8 @@ def main(words: Sequence[str]) -> int:
         raise InvalidRequest(f"{args.socket} leads to a daemon, which has a session for each agent: name one with -s")
     if args.session is None and args.idle_ttl is not ...:
         raise InvalidRequest("--idle-ttl is about an agent's session in the daemon: name one with -s")
+    if args.checkpoints and args.session is None and args.branch is None:
+        raise InvalidRequest("--checkpoints is about the branch of a session: name its directory with --branch")
     from ..integrations.mcp import serve  # raises MissingExtra
 
     # The SDK's thread that reads stdin cannot be woken. Let Ctrl-C end this process, and bash with it, as SIGTERM does.
@@ -79,6 +85,7 @@ def main(words: Sequence[str]) -> int:
         timeout=args.timeout,
         max_chars=args.max_chars,
         monitor=args.monitor,
+        checkpoints=args.checkpoints,
     )
     return 0
 

@@ -30,10 +30,20 @@ from ..signatures import Command, RunOptions
 from .threads import until_ended
 
 if TYPE_CHECKING:
+    from ..branch.changes import Change
+    from ..branch.checkpoint import Checkpoint
+    from ..branch.files import BranchFiles
     from ..policy.rules import Policy
+    from ..state.values import Restored
 
 T = TypeVar("T")
 _KINDS: Final = "a Session, an AsyncSession, what connect() or aconnect() returns, or Agents with agent=NAME"
+
+
+class AwaitedFiles(Protocol):
+    """What tools need of a session's branch."""
+
+    async def diff(self, since: str, *, patch: bool) -> tuple[Change, ...] | bytes: ...
 
 
 class AwaitedSession(Inner, Protocol):
@@ -59,6 +69,12 @@ class AwaitedSession(Inner, Protocol):
     def events(self) -> Callable[..., AsyncGenerator[Notice]]: ...
     def interrupt(self) -> Awaitable[Result]: ...
     def restart(self) -> Awaitable[object]: ...
+    @property
+    def checkpoint(self) -> Callable[[str], Awaitable[Checkpoint]]: ...
+    @property
+    def rollback(self) -> Callable[[str], Awaitable[Restored]]: ...
+    @property
+    def branch(self) -> AwaitedFiles: ...
 
 
 # Makes or finds the next session when one was closed.
@@ -140,10 +156,30 @@ class ThreadedSession:
     async def restart(self) -> None:
         await to_its_end(in_own_thread(self._session.restart))
 
+    async def checkpoint(self, name: str) -> Checkpoint:
+        return await to_its_end(in_own_thread(self._session.checkpoint, name))
+
+    async def rollback(self, checkpoint: str) -> Restored:
+        return await to_its_end(in_own_thread(self._session.rollback, checkpoint))
+
+    @property
+    def branch(self) -> _ThreadedFiles:
+        return _ThreadedFiles(self._session.branch)
+
     async def events(self, **options: Any) -> AsyncGenerator[Notice]:
         events = self._session.events(**options)
         while (notice := await to_its_end(in_own_thread(next, events, None))) is not None:
             yield notice
+
+
+class _ThreadedFiles:
+    """The branch of a ``ThreadedSession``."""
+
+    def __init__(self, files: BranchFiles) -> None:
+        self._files = files
+
+    async def diff(self, since: str, *, patch: bool) -> tuple[Change, ...] | bytes:
+        return await to_its_end(in_own_thread(partial(self._files.diff, since, patch=patch)))
 
 
 _lock = threading.Lock()

@@ -190,7 +190,7 @@ def server(toolbox: Toolbox, asking: Policy | None = None) -> MCPServer:
             asked_bash if verb == "bash" and (asking is not None or queue) else getattr(toolbox, verb),
             verb,
             description=Toolbox.definition(verb)["description"],
-            annotations=_LOOKS if verb in ("wait", "read_output", "monitor") else _ACTS,
+            annotations=_LOOKS if verb in ("wait", "read_output", "monitor", "diff") else _ACTS,
             structured_output=False,
         )
     return mcp_server

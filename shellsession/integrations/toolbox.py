@@ -69,7 +69,20 @@ from ..notices import Notice
 from ..options import check_policy, refuse_queue
 from ..paging import NOTHING_NEW, Query, check_chars, everything, is_job, newest, page, query_for, whole
 from ..signatures import AnyJob, explained, kept_streams
-from ..text import LISTED, MAX_CHARS, clean, edited, ending, left_running, report, shared, some_words, waits
+from ..text import (
+    LISTED,
+    MAX_CHARS,
+    clean,
+    edited,
+    ending,
+    escaped,
+    fitted,
+    left_running,
+    report,
+    shared,
+    some_words,
+    waits,
+)
 from .binding import AwaitedSession, Reopen, awaited_session
 from .search import search
 from .time_limit import TimeLimit
@@ -278,6 +291,10 @@ Since = Annotated[int | None, Field(description="Only what is new: the number th
 MonitoredText = Annotated[str | None, Field(description="Tell when a line with this text was printed")]
 Silence = Annotated[float | None, Field(description="Tell when nothing was printed for this many seconds")]
 MostNotices = Annotated[int, Field(description="After this many notices the monitor ends")]
+NewName = Annotated[str, Field(description="A name for it; by default one that is free")]
+ToCheckpoint = Annotated[str, Field(description="The name of the checkpoint; by default: before the last such command")]
+SinceCheckpoint = Annotated[str, Field(description="What was written after this checkpoint; by default: all")]
+AsPatch = Annotated[bool, Field(description="Show the lines that were added and removed, as `git diff` does")]
 TextToType = Annotated[str, Field(description="What to type")]
 Keys = Annotated[
     list[str] | None, Field(description='Keys to press after the text, by name: ["C-c"], ["Up", "Enter"], ["Escape"]')
@@ -293,6 +310,7 @@ _NOTICE: Final = 300
 _MONITORS: Final = 8
 _TOLD: Final = 100
 _NO_PATTERN: Final[Mapping[str, str]] = {}
+_UNCHANGED: Final = "[no file has changed]"
 _NOTHING: Final = "[nothing: there is no such part, or no line matches]"
 _EARLIER: Final = (
     "an earlier command is still running, so nothing was run: `wait` for it, `send` it input, or `interrupt` it; to run"
@@ -313,6 +331,9 @@ _MODEL_WORDING: Final = {
     "it has ended, and nothing was typed": "it has ended, and nothing was typed; `wait` returns what is left to report",
     "mend that, or run it without a key": "tell the user to mend that, or to make these tools with receipts=False",
     "each command needs its own key": "call again",
+    "kill it, or pass end_jobs=True": "or kill it with `jobs`",
+    "only a session with auto_checkpoints=N can take back a command": "this session cannot take back a single command",
+    "open it with branch= (--branch)": "there is nothing to roll back or to show",
 }
 # Words with the key of a call, of which a model knows nothing: another call has another one.
 _KEY_WORDING: Final = (
@@ -404,13 +425,15 @@ class ToolOptions(TypedDict, total=False):
     policy: Policy | None
     receipts: bool
     monitor: bool
+    checkpoints: bool
 
 
 class Toolbox:
     """The verbs of one session as coroutine functions that take a model's arguments and return text for it."""
 
     VERBS: Final = ("bash", "send", "wait", "interrupt", "restart", "jobs", "read_output")
-    _ALL: Final = (*VERBS, "monitor")
+    _OF_BRANCH: Final = ("checkpoint", "rollback", "diff")
+    _ALL: Final = (*VERBS, "monitor", *_OF_BRANCH)
 
     @explained
     def __init__(
@@ -426,6 +449,7 @@ class Toolbox:
         policy: Policy | None = None,
         receipts: bool = True,
         monitor: bool = False,
+        checkpoints: bool = False,
         connect: Reopen | None = None,
     ) -> None:
         """``where``: a session of any kind; or ``Agents`` or ``AsyncAgents``, with the name of the ``agent``.
@@ -436,8 +460,9 @@ class Toolbox:
         waits, as that of ``run``. ``policy``: which commands these tools may run, besides the session's own policy.
         ``receipts``: in a session of a daemon, a command whose call has a key runs once, even if its call is repeated.
         ``monitor``: also offer the tool with which a model asks to be told what a job prints while it does other work.
-        ``connect``: makes a new session when this one was closed or has expired; the call that meets the closed
-        session fails, and says that its state is lost. Raises InvalidRequest.
+        ``checkpoints``: also offer the tools with which a model keeps, brings back and compares the files of the
+        session's branch (``branch=``). ``connect``: makes a new session when this one was closed or has expired; the
+        call that meets the closed session fails, and says that its state is lost. Raises InvalidRequest.
         """
         session, reopen = awaited_session(where, agent)
         for name, seconds in (("patience", patience), ("timeout", timeout), ("tick", tick)):
@@ -452,8 +477,9 @@ class Toolbox:
         refuse_queue(policy)
         check_flag("receipts", receipts)
         check_flag("monitor", monitor)
+        check_flag("checkpoints", checkpoints)
         self._receipts = receipts
-        self.verbs = self._ALL if monitor else self.VERBS
+        self.verbs = (*self.VERBS, *("monitor",) * monitor, *self._OF_BRANCH * checkpoints)
         self._monitors: list[_Monitor] = []
         self._told = deque[Notice](maxlen=_TOLD)  # the latest notices of monitors, also of those that have ended
         self._noticed = 0  # the number of the last notice of the session that a monitor has read
@@ -735,6 +761,39 @@ class Toolbox:
             raise
         self._relied_on = False
         return "[a fresh bash was started]"
+
+    async def checkpoint(self, name: NewName = "") -> str:
+        """Keep the files and the shell as they are now, for `rollback`. It takes milliseconds: use it before risks."""
+        async with self._exclusive():
+            made = await self._session.checkpoint(name)
+        return f"[checkpoint {made.name}: rollback brings these files and this shell back]"
+
+    async def rollback(self, checkpoint: ToCheckpoint = "") -> str:
+        """Bring the files, and the shell with its directory and variables, back to a checkpoint.
+
+        Without one, take back the last command that wrote files. What was written since then is lost.
+        """
+        async with self._exclusive():
+            restored = await self._session.rollback(checkpoint)
+            self._forget_command()
+        back = f"as at checkpoint {checkpoint}" if checkpoint else "as before the last command that wrote files"
+        lines = [f"[the files and the shell are {back}]"]
+        lines += [f"[not restored: {one.kind} {one.name}: {one.reason}]" for one in restored.not_restored]
+        return self._shown("\n".join(lines))
+
+    async def diff(self, since: SinceCheckpoint = "", patch: AsPatch = False) -> str:
+        """List the files that commands have added, changed and removed, or show what has changed in them."""
+        async with self._exclusive():
+            found = await self._session.branch.diff(since, patch=patch)
+        if isinstance(found, bytes):
+            return self._shown(found.decode("utf-8", "replace")) or _UNCHANGED
+        lines = [f"{one.kind} {escaped(one.path)}" + (f" ({one.note})" if one.note else "") for one in found]
+        return self._shown("\n".join(lines)) or _UNCHANGED
+
+    def _shown(self, text: str) -> str:
+        """A text for the model, with secrets masked, and cut in the middle if it is too long."""
+        secrets = self._session.secrets
+        return fitted((text if secrets is None else secrets.mask(text)).encode(), 0, 0, self._max_chars)
 
     async def jobs(
         self, job: JobId = None, until: UntilText = None, seconds: JobPatience = None, kill: KillJob = False

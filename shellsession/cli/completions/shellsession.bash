@@ -81,7 +81,7 @@ _shellsession() {
     'stop '*) if [[ $word == -* ]]; then choices='-h --help --socket'; else choices=''; fi ;;
     'mcp --socket' | 'mcp --via' | 'mcp --idle-ttl' | 'mcp --timeout' | 'mcp --patience' | 'mcp --max-chars' | 'mcp -C' | 'mcp --cwd' | 'mcp --env' | 'mcp --branch' | 'mcp --auto-checkpoints' | 'mcp --startup' | 'mcp --write' | 'mcp --hide' | 'mcp --memory' | 'mcp --cpu' | 'mcp --pass-env' | 'mcp --deny' | 'mcp --allow' | 'mcp --redirect') choices='' ;;
     'mcp -s' | 'mcp --session') choices='AGENTS' ;;
-    'mcp '*) if [[ $word == -* ]]; then choices='-h --help --socket --via -s --session --idle-ttl --no-recover --timeout --patience --max-chars --monitor -C --cwd --env --branch --auto-checkpoints --startup --sandbox --write --hide --missing-ok --network --memory --cpu --pass-env --deny --allow --redirect --strict --approvals --redact --confirm'; else choices=''; fi ;;
+    'mcp '*) if [[ $word == -* ]]; then choices='-h --help --socket --via -s --session --idle-ttl --no-recover --timeout --patience --max-chars --monitor --checkpoints -C --cwd --env --branch --auto-checkpoints --startup --sandbox --write --hide --missing-ok --network --memory --cpu --pass-env --deny --allow --redirect --strict --approvals --redact --confirm'; else choices=''; fi ;;
     'agent --model') choices='' ;;
     'agent '*) if [[ $word == -* ]]; then choices='-h --help --bash --model'; else choices=''; fi ;;
     'completion '*) if [[ $word == -* ]]; then choices='-h --help'; else choices='bash zsh fish'; fi ;;

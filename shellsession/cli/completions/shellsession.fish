@@ -326,6 +326,7 @@ complete -c shellsession -n '_shtab_shellsession_using mcp' -l timeout -x -d 'se
 complete -c shellsession -n '_shtab_shellsession_using mcp' -l patience -x -d 'seconds that a call may take'
 complete -c shellsession -n '_shtab_shellsession_using mcp' -l max-chars -x -d 'the longest text that the model gets'
 complete -c shellsession -n '_shtab_shellsession_using mcp' -l monitor -d 'also offer the tool monitor, and the resource shellsession'
+complete -c shellsession -n '_shtab_shellsession_using mcp' -l checkpoints -d 'also offer the tools checkpoint, rollback and diff, which need --branch'
 complete -c shellsession -n '_shtab_shellsession_using mcp' -s C -l cwd -xka "(__fish_complete_directories)" -d 'where it starts'
 complete -c shellsession -n '_shtab_shellsession_using mcp' -l env -x -d 'a variable of its environment'
 complete -c shellsession -n '_shtab_shellsession_using mcp' -l branch -xka "(__fish_complete_directories)" -d 'write below DIR to a branch of it'

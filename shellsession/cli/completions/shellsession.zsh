@@ -244,6 +244,7 @@ _shtab_shellsession_mcp_options=(
   "--patience[seconds that a call may take]:S:"
   "--max-chars[the longest text that the model gets]:N:"
   "--monitor[also offer the tool monitor, and the resource shellsession]"
+  "--checkpoints[also offer the tools checkpoint, rollback and diff, which need --branch]"
   {-C,--cwd}"[where it starts]:DIR:_files -/"
   "*--env[a variable of its environment]:NAME=VALUE:"
   "--branch[write below DIR to a branch of it]:DIR:_files -/"

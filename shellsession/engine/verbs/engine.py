@@ -692,7 +692,9 @@ class Engine(Core):
     def _last_automatic(self, branch: Branch) -> Steps[str]:
         """Return the checkpoint of the moment before what was written last. Raises InvalidRequest."""
         if not self.options.auto_checkpoints:
-            raise InvalidRequest("name a checkpoint: only a session with auto_checkpoints=N can take back a command")
+            raise InvalidRequest(
+                f"name a checkpoint ({branch.known()}): only a session with auto_checkpoints=N can take back a command"
+            )
         yield from self._checkpoint_before()
         return branch.last_automatic()
 
