@@ -262,7 +262,7 @@ def _refuse_conflicts(found: Iterable[str]) -> None:
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
         raise Conflict(
             f"{paths[0]!r}{more} changed in the directory after the branch was opened: nothing was written; look at"
-            " the difference, then apply other paths, or all with overwrite=True (--overwrite)",
+            " the difference, then apply other paths, or all with overwrite=True",
             paths,
         )
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from ..errors import AlreadyOpen, Conflict, InvalidRequest, InvalidWorkflow, NoSuchAgent, ShellSessionError, StateLost
 from . import arguments
 from .arguments import escaped, show, show_json, table, talk
+from .wording import for_cli
 from .words import INTERRUPTED, REFUSED, ErrorFormat
 
 if TYPE_CHECKING:
@@ -222,7 +223,7 @@ def _run(workflow: Workflow, args: argparse.Namespace) -> int:
             return _TERMINATED if isinstance(interrupt, _Terminated) else INTERRUPTED
         except Conflict as conflict:  # all steps have succeeded, and the branch could not be applied
             shown.close()
-            talk(str(conflict))
+            talk(for_cli(str(conflict)))
             _leave(agent, args, workflow.branch is not None)
             return 1
         except InvalidWorkflow:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 
 import pytest
 from commands import cli
-from daemons import Daemon
+from daemons import Daemon, running
 from warm import PROGRAM
 
 from shellsession.branch.mounts import fault
@@ -54,6 +55,32 @@ def test_last_command_of_an_agent_is_taken_back(daemon: Daemon, agent: str, tmp_
     assert cli(daemon.socket, "rollback", "--end-jobs", agent).returncode == 0
     assert cli(daemon.socket, *words, "cat file").stdout == b"one\n"
     assert cli(daemon.socket, "kill", agent).returncode == 0
+
+
+def test_errors_name_the_flags_of_the_command_line(daemon: Daemon, agent: str, tmp_path: Path) -> None:
+    def said(*words: str) -> str:
+        done = cli(daemon.socket, *words)
+        assert done.returncode == 125
+        return done.stderr.decode()
+
+    words = ["run", "-s", agent, "--branch", str(tmp_path), "-C", str(tmp_path), "--"]
+    cli(daemon.socket, *words, "echo ours >file; sleep 100 &")
+    assert "or kill it; nothing was changed" in said("branch", "apply", agent)
+    assert "kill it, or add --end-jobs; nothing was changed" in said("checkpoint", agent)
+    assert "name a checkpoint: only a session with --auto-checkpoints can" in said("rollback", "--end-jobs", agent)
+    (tmp_path / "file").write_text("theirs")
+    assert "or all with --overwrite\n" in said("branch", "apply", agent)
+    cli(daemon.socket, "kill", agent)
+    cli(daemon.socket, "run", "-s", agent, "true")
+    assert "open it with --branch\n" in said("branch", "diff", agent)
+    cli(daemon.socket, "kill", agent)
+
+
+def test_branch_above_its_layers_names_what_moves_these(tmp_path: Path) -> None:
+    env = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    with running(tmp_path / "daemon", env=env) as daemon:
+        done = cli(daemon.socket, "run", "--branch", str(tmp_path), "true")
+        assert b"name another directory with XDG_STATE_HOME, and start the daemon anew\n" in done.stderr
 
 
 def test_fork_of_an_agent_has_its_own_branch(daemon: Daemon, agent: str, tmp_path: Path) -> None:

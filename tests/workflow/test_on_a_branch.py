@@ -215,7 +215,7 @@ def test_command_line_names_a_conflict_and_the_agent_that_has_the_branch(
         (base.parent / "go").write_text("go")
         _, said = process.communicate(timeout=PATIENCE)
     assert (process.returncode, (base / "old").read_text()) == (1, "theirs")
-    assert b"--overwrite" in said
+    assert b"or all with --overwrite" in said
     agent = said.decode().split("branch diff ")[1].split("`")[0]
     assert cli(daemon.socket, "branch", "diff", agent).stdout == b"changed  old\n"
     assert cli(daemon.socket, "branch", "discard", agent).returncode == 0

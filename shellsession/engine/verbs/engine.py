@@ -781,7 +781,7 @@ class Engine(Core):
         """Return the branch, which need not be open yet. Raises BranchUnavailable. From any thread."""
         self.refuse_closed()
         if self.branch is None:
-            raise BranchUnavailable("this session writes to the files themselves: open it with branch= (--branch)")
+            raise BranchUnavailable("this session writes to the files themselves: open it with branch=")
         return self.branch
 
     def branch_path(self) -> str:
