@@ -221,7 +221,7 @@ def _conflicts(trees: Trees, chosen: Iterable[Change], opened: int, applied: dic
             elif change.after and (above := places.find(split(change.path)[0])) is not None:
                 # A file that the branch got from the base, and that has gone there; or one that it renamed.
                 about = os.fstat(above)
-                own = applied.get(split(change.path)[0]) == [about.st_ino, about.st_ctime_ns]
+                own = applied.get(split(change.path)[0] or ".") == [about.st_ino, about.st_ctime_ns]
                 if about.st_mtime_ns > opened and not own and _is_copy(trees, change.path, change.after):
                     yield change.path
 
@@ -339,7 +339,10 @@ def _publish(trees: Trees, job: _Job) -> None:
                 _opened(trees.open(change.after.layer, change.path)) as origin,
                 _opened(open_directory(base, change.path)) as fd,
             ):
-                dress(origin, fd, with_times=False)
+                if change.what == ("mode",):  # of the base itself, the layers have nothing but the mode
+                    os.fchmod(fd, change.after.mode)
+                else:
+                    dress(origin, fd, with_times=False)
             job.done(f"set {change.path}")
 
 
@@ -363,7 +366,7 @@ def _loosen(base: int, changes: Iterable[Change]) -> None:
 def _record(base: int, job: _Job) -> dict[str, Any]:
     """Return the inodes and times of what was written, and of the directories where."""
     with closing(_Places(base)) as places:
-        paths = {path for change in job.changes for path in (change.path, split(change.path)[0]) if path}
+        paths = {path for change in job.changes for path in (change.path, split(change.path)[0] or ".")}
         found = {path: places.entry(path) for path in sorted(paths)}
     return {path: [entry.inode, entry.changed] for path, entry in found.items() if entry}
 

@@ -147,7 +147,7 @@ class Branch:
 
     def has_changes(self) -> bool:
         """Whether anything was written on the branch, or it has checkpoints."""
-        return bool(self._checkpoints) or any(map(self._disk.is_written, self.layers))
+        return bool(self._checkpoints) or any(map(self._is_written, range(len(self.layers))))
 
     def entering(self, is_sandboxed: bool) -> list[SystemCall]:
         """The calls with which a child enters the branch. It must be open."""
@@ -368,7 +368,14 @@ class Branch:
     @property
     def is_written(self) -> bool:
         """Whether anything was written since the files were frozen last."""
-        return self._disk.is_written(self.layers[-1])
+        return self._is_written(len(self.layers) - 1)
+
+    def _is_written(self, number: int) -> bool:
+        return self._disk.is_written(self.layers[number], self._below(number))
+
+    def _below(self, number: int) -> str:
+        """The directory over which that layer was made."""
+        return self._disk.upper(self.layers[number - 1]) if number else self.base
 
     def keep_before(self, state: bytes, most: int) -> str:
         """Freeze what was written, and make an automatic checkpoint of the moment before it; return its name.
@@ -591,7 +598,7 @@ class Branch:
     def _add_layer(self) -> None:
         """Make an empty layer on top of the others."""
         name = self._disk.add()
-        below = os.stat(self._disk.upper(self.layers[-1]) if self.layers else self.base)
+        below = os.stat(self._below(len(self.layers)))
         upper = self._disk.upper(name)
         os.chmod(upper, stat.S_IMODE(below.st_mode))
         os.utime(upper, ns=(below.st_atime_ns, below.st_mtime_ns))

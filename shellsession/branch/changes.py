@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any, Final, NamedTuple
 
-from .trees import CAPABILITIES, SETUID, Entry, Opened, Trees, attributes, listed, open_file
+from .trees import CAPABILITIES, SETUID, Entry, Opened, Trees, attributes, entry_at, listed, open_file
 
 _PIECE: Final = 1 << 20
 SPECIAL: Final = ("FIFO", "socket", "device")
@@ -17,8 +17,9 @@ SPECIAL: Final = ("FIFO", "socket", "device")
 class Change(NamedTuple):
     """One path that a branch has added, changed or removed (``kind``).
 
-    ``path``: below the base. ``what`` has changed: type, content, mode, owner, attributes (xattrs and ACLs) or links
-    (the paths that are hard links of one file). ``before``, ``after``: what lies there, with type, mode and size.
+    ``path``: below the base; "." is the base itself, of which only the mode is compared. ``what`` has changed: type,
+    content, mode, owner, attributes (xattrs and ACLs) or links (the paths that are hard links of one file).
+    ``before``, ``after``: what lies there, with type, mode and size.
     ``skipped``: why ``apply`` leaves this path as it is; "" if it does not. ``note``: what differs after ``apply``.
     """
 
@@ -41,8 +42,8 @@ def changes(base: str, layers: Sequence[str], *, since: int = 0) -> tuple[Change
     """Return what the layers change, sorted, a directory before what lies in it.
 
     ``layers``: the lowest first. ``since``: this many of them already belong to what is compared with, as of a
-    checkpoint. A time alone is no change. The mode of the base directory itself is not compared. Raises OSError if the
-    base or a layer is gone; a directory inside that cannot be read is a change that is skipped.
+    checkpoint. A time alone is no change. Raises OSError if the base or a layer is gone; a directory inside that cannot
+    be read is a change that is skipped.
     """
     with Trees(base, layers) as trees:
         return compare(trees, since)
@@ -63,7 +64,15 @@ def compare(trees: Trees, since: int = 0) -> tuple[Change, ...]:
             reason = directory.skipped or f"it cannot be read: {error.strerror or error}"
             named = [one for one in found if one.path == directory.path] or [Change(directory.path, "changed")]
             found = [one for one in found if one.path != directory.path] + [named[0]._replace(skipped=reason)]
-    return tuple(sorted(_with_links(found), key=lambda change: change.path.split("/")))
+    return (*_of_root(trees, since), *sorted(_with_links(found), key=lambda change: change.path.split("/")))
+
+
+def _of_root(trees: Trees, since: int) -> Iterator[Change]:
+    """Find whether the mode of the base directory itself has changed. Each layer begins with that of the one below."""
+    before, after = (entry_at(trees.roots[number], ".", number) for number in (since, len(trees.roots) - 1))
+    if before and after and before.mode != after.mode:
+        skipped = "" if before.uid == after.uid else "it belongs to another user"
+        yield Change(".", "changed", ("mode",), before, after, skipped)
 
 
 class _Directory(NamedTuple):

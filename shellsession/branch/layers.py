@@ -85,9 +85,14 @@ class Layers:
         """The directory with what was written in a layer."""
         return os.path.join(self.directory, name, "upper")
 
-    def is_written(self, name: str) -> bool:
-        with os.scandir(self.upper(name)) as entries:
-            return any(True for _ in entries)
+    def is_written(self, name: str, below: str) -> bool:
+        """Whether anything was written in a layer, which began with the mode of the directory ``below``."""
+        with os.scandir(upper := self.upper(name)) as entries:
+            if any(True for _ in entries):
+                return True
+        with suppress(FileNotFoundError):  # somebody has removed the base
+            return os.stat(upper).st_mode != os.stat(below).st_mode
+        return False
 
     def add(self) -> str:
         """Make an empty layer, and return its name."""

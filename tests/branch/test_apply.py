@@ -98,6 +98,31 @@ def _stop_after(last: str) -> Callable[[str], None]:
     return done
 
 
+def test_mode_of_the_base_itself_is_a_change_that_can_conflict(overlay: Overlay) -> None:
+    os.setxattr(overlay.base, "user.note", b"kept")
+    overlay.begin()
+    overlay.play([("write", "a", b"".hex()), ("write", "b", b"".hex())], [("chmod", "", 0o750)])
+    assert [(one.path, one.kind, one.what) for one in changes(overlay.base, overlay.layers, since=1)] == [
+        (".", "changed", ("mode",))
+    ]
+    assert _apply(overlay, paths=["a"]) == {"a"}
+    assert _apply(overlay) == {".", "b"}
+    assert stat.S_IMODE(os.stat(overlay.base).st_mode) == 0o750
+    assert os.getxattr(overlay.base, "user.note") == b"kept"
+    assert changes(overlay.base, overlay.layers) == ()
+    os.chmod(overlay.base, 0o755)
+    with pytest.raises(Conflict, match=r"'\.' changed"):
+        _apply(overlay)
+
+
+def test_second_apply_of_what_was_moved_at_the_top_is_no_conflict(overlay: Overlay) -> None:
+    overlay.play_base(("write", "f", b"".hex()))
+    overlay.begin()
+    overlay.play([("rename", "f", "g"), ("write", "a", b"".hex())])
+    assert _apply(overlay, paths=["a"]) == {"a"}
+    assert _apply(overlay) == {"f", "g"}
+
+
 _BASE = [
     *(("mkdir", "d"), ("many", "d", 2), ("mkdir", "gone"), ("mkdir", "gone/in"), ("many", "gone/in", 2)),
     *(("write", "f", b"old".hex()), ("write", "c", b"old".hex()), ("mkdir", "m"), ("chmod", "m", 0o500)),
@@ -105,7 +130,13 @@ _BASE = [
 _LAYER = [
     *(("remove", "d"), ("write", "d", b"new".hex()), ("remove", "f"), ("mkdir", "f"), ("many", "f", 2)),
     *(("remove", "gone"), ("append", "c", b"new".hex()), ("link", "c", "c2"), ("symlink", "s", "/etc")),
-    *(("chmod", "m", 0o700), ("write", "m/x", b"".hex()), ("chmod", "m", 0o550), ("chmod", "f", 0o500)),
+    *(
+        ("chmod", "m", 0o700),
+        ("write", "m/x", b"".hex()),
+        ("chmod", "m", 0o550),
+        ("chmod", "f", 0o500),
+        ("chmod", "", 0o750),
+    ),
 ]
 
 
@@ -126,6 +157,7 @@ def test_apply_that_is_killed_at_any_step_is_finished_by_the_next(overlay: Overl
             _apply(one)
             assert _expected(one.tree()) == _expected(view)
             assert _linked(one.tree()) == {("c", "c2")}
+            assert stat.S_IMODE(os.stat(one.base).st_mode) == 0o750
             assert set(os.listdir(one.home)) <= {"applied.json", "apply.staged"}
         if not more:
             assert at > 20
@@ -241,8 +273,8 @@ from shellsession.branch.apply import apply, moment
 place, size = sys.argv[1:]
 base, layer, home = (os.path.join(place, name) for name in ("base", "layer", "home"))
 for one in (base, layer, home):
-    os.mkdir(one)
-subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "t", base], check=True)
+    os.mkdir(one, 0o755)
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k,mode=755", "t", base], check=True)
 for number in range(8):
     with open(f"{base}/f{number}", "w") as file:
         file.write("old" * 1000)

@@ -174,6 +174,25 @@ def test_files_of_a_branch_are_read_and_written_where_its_bash_sees_them(ours: P
     ours.check_untouched()
 
 
+def test_mode_of_the_directory_itself_is_kept_shown_taken_back_and_applied(ours: Place) -> None:
+    def seen(sh: Session) -> list[str]:
+        return [sh.run("stat -c %a .").stdout.strip(), *(change.path for change in sh.branch.diff())]
+
+    ours.base.chmod(0o755)
+    with ours.session() as sh:
+        sh.run("chmod 750 .")
+    with ours.session() as sh:
+        assert seen(sh) == ["750", "."]
+        sh.checkpoint("one")
+        sh.run("chmod 700 .")
+        sh.rollback("one")
+        assert seen(sh) == ["750", "."]
+        assert ours.base.stat().st_mode & 0o777 == 0o755
+        assert [change.path for change in sh.branch.apply()] == ["."]
+        assert (seen(sh), ours.base.stat().st_mode & 0o777) == (["750"], 0o750)
+    ours.check_untouched()
+
+
 def test_branch_works_in_a_host_with_threads_and_leaves_nothing(ours: Place, tmp_path: Path) -> None:
     done = threading.Event()
     threading.Thread(target=done.wait).start()

@@ -36,6 +36,8 @@ _COMMANDS: Final = st.builds(
             "mkdir {0} && echo new >{0}/a",
             "rm -rf {0} && mkdir {0}",
             "truncate -s 5000 {0}",
+            "chmod 750 .",
+            "chmod 700 .",
         ]
     ),
     _NAMES,
@@ -57,7 +59,7 @@ _STEPS: Final = st.lists(
 def tree(top: Path) -> dict[str, tuple[int, str]]:
     """Each path with its mode, and what it contains or leads to."""
     found = dict[str, tuple[int, str]]()
-    for path in top.rglob("*"):
+    for path in (top, *top.rglob("*")):
         mode = path.lstat().st_mode
         content = os.readlink(path) if path.is_symlink() else path.read_text() if path.is_file() else ""
         found[str(path.relative_to(top))] = mode, content
