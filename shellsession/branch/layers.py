@@ -87,9 +87,12 @@ class Layers:
 
     def is_written(self, name: str, below: str) -> bool:
         """Whether anything was written in a layer, which began with the mode of the directory ``below``."""
-        with os.scandir(upper := self.upper(name)) as entries:
-            if any(True for _ in entries):
-                return True
+        try:
+            with os.scandir(upper := self.upper(name)) as entries:
+                if any(True for _ in entries):
+                    return True
+        except PermissionError:  # a command has taken away its mode
+            return True
         with suppress(FileNotFoundError):  # somebody has removed the base
             return os.stat(upper).st_mode != os.stat(below).st_mode
         return False

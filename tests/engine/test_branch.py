@@ -193,6 +193,17 @@ def test_mode_of_the_directory_itself_is_kept_shown_taken_back_and_applied(ours:
     ours.check_untouched()
 
 
+def test_session_that_has_closed_its_directory_to_itself_ends_and_goes_on(user: str, place: Place) -> None:
+    def scenario() -> None:
+        with place.session() as sh:
+            sh.run("echo x >new; chmod 000 .")
+        with place.session(cwd=place.base.parent) as sh:
+            assert sh.run("chmod 700 project; cat project/new").stdout == "x\n"
+
+    run_as(user, scenario)
+    place.check_untouched()
+
+
 def test_branch_works_in_a_host_with_threads_and_leaves_nothing(ours: Place, tmp_path: Path) -> None:
     done = threading.Event()
     threading.Thread(target=done.wait).start()
