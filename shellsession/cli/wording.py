@@ -33,7 +33,6 @@ _PHRASES: Final = {
     "with branch_dir=": "with XDG_STATE_HOME, and start the daemon anew",
     "kill it, or pass end_jobs=True": "kill it, or add --end-jobs",
     "all with overwrite=True": "all with --overwrite",
-    "name a checkpoint, as `checkpoints()` lists them": "name a checkpoint",
     "a session with auto_checkpoints=N": "a session with --auto-checkpoints",
     ": name a spill for more": "",
     "lines is (first, last), from 1 on, with None for the end": "--lines is FIRST:LAST or FIRST:, from 1 on",

@@ -67,7 +67,7 @@ def test_errors_name_the_flags_of_the_command_line(daemon: Daemon, agent: str, t
     cli(daemon.socket, *words, "echo ours >file; sleep 100 &")
     assert "or kill it; nothing was changed" in said("branch", "apply", agent)
     assert "kill it, or add --end-jobs; nothing was changed" in said("checkpoint", agent)
-    assert "name a checkpoint: only a session with --auto-checkpoints can" in said("rollback", "--end-jobs", agent)
+    assert "only a session with --auto-checkpoints can" in said("rollback", "--end-jobs", agent)
     (tmp_path / "file").write_text("theirs")
     assert "or all with --overwrite\n" in said("branch", "apply", agent)
     cli(daemon.socket, "kill", agent)
