@@ -277,7 +277,7 @@ class Branch:
         self._checkpoints = {name: one._replace(layers=[*one.layers]) for name, one in self._checkpoints.items()}
         with signals_deferred(), self._disk.alone():
             try:
-                self._refuse_applying()
+                self.refuse_applying()
                 yield
                 self._write(lambda: self._mount(before[0]))
             except BaseException as error:
@@ -323,7 +323,8 @@ class Branch:
     def _is_applying(self) -> bool:
         return os.path.exists(self._path(JOURNAL))
 
-    def _refuse_applying(self) -> None:
+    def refuse_applying(self) -> None:
+        """Raise ApplyFailed if an apply was cut off."""
         if self._is_applying:
             raise ApplyFailed(f"{self.base} has a part of the changes, as an apply was interrupted: apply again first")
 
@@ -450,11 +451,17 @@ class Branch:
 
     def forget(self) -> None:
         """Remove the branch when it is closed, if it is a fork."""
-        if not self._disk.is_of_fork or (record := record_of(self.directory)) is None:
-            return
+        if self._disk.is_of_fork:
+            self.begin_to_remove()
+
+    def begin_to_remove(self) -> bool:
+        """Remove the branch when it is closed. False if there is none, or if somebody else has it open."""
+        if (record := record_of(self.directory)) is None:
+            return False
         if self._lock < 0 and (lock := lock_of(self.directory)) is not None:
             self._lock = lock
         self._is_temporary, self._link = True, record["link"]
+        return self._lock >= 0
 
     def take_over(self, fork: Branch, state: bytes, most: int) -> str:
         """Go on with the frozen files of a fork. Raises Conflict if these here have changed since it was made.
@@ -482,7 +489,7 @@ class Branch:
 
     def state(self, name: str) -> bytes:
         """The state of the shell at a checkpoint, to which one can roll back. Raises InvalidRequest and ApplyFailed."""
-        self._refuse_applying()
+        self.refuse_applying()
         with open(self._path(_STATES, self._named(name).state), "rb") as file:
             return file.read()
 
@@ -616,6 +623,17 @@ def forget_fork(link: str) -> None:
         fork = Branch("/", link)
         fork.forget()
         fork.close()
+
+
+def remove_left(directory: str) -> bool:
+    """Remove the branch that a closed session has left there. False if there is none. Raises ApplyFailed."""
+    if (record := record_of(directory)) is None:
+        return False
+    left = Branch(record["base"], directory)
+    left.refuse_applying()
+    is_ours = left.begin_to_remove()
+    left.close()
+    return is_ours
 
 
 def _home() -> str:

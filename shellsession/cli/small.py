@@ -333,8 +333,8 @@ def fork(args: Namespace, _: ArgumentParser) -> int:
 )
 def branch(args: Namespace, parser: ArgumentParser) -> int:
     """Show what an agent's commands have written on the branch of its files (`shellsession run --branch DIR`), write it
-    to the directory itself, or discard it. Its session must be open, and no job of it may run, but for diff. If what is
-    to be written has changed in the directory meanwhile, apply writes nothing."""
+    to the directory itself, or discard it, also after `shellsession kill`. Else its session must be open, and no job of
+    it may run, but for diff. If what is to be written has changed in the directory meanwhile, apply writes nothing."""
     if args.paths and args.action != "apply":
         parser.error("PATH is for apply")
     from ..daemon.client.admin import Visit

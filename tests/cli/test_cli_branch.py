@@ -57,6 +57,26 @@ def test_last_command_of_an_agent_is_taken_back(daemon: Daemon, agent: str, tmp_
     assert cli(daemon.socket, "kill", agent).returncode == 0
 
 
+def test_layers_of_an_agent_that_was_killed_are_discarded(tmp_path: Path) -> None:
+    (base := tmp_path / "base").mkdir()
+    with running(tmp_path / "daemon", env={**os.environ, "XDG_STATE_HOME": str(tmp_path)}) as daemon:
+        layers = tmp_path / "shellsession" / "branches"
+        words = ["run", "-s", "one", "--branch", str(base), "-C", str(base), "--"]
+        cli(daemon.socket, *words, "echo >file")
+        assert cli(daemon.socket, "kill", "one").returncode == 0
+        assert cli(daemon.socket, *words, "ls").stdout == b"file\n"
+        cli(daemon.socket, "fork", "one", "two")
+        assert cli(daemon.socket, "kill", "one").returncode == 0
+        assert cli(daemon.socket, "branch", "discard", "one").returncode == 0
+        assert (
+            cli(daemon.socket, "run", "-s", "two", "-C", str(base), "ls").stdout == b"file\n"
+        )  # it keeps the layers that it shares
+        assert cli(daemon.socket, "kill", "two").returncode == 0
+        assert list(layers.iterdir()) == []
+        again = cli(daemon.socket, "branch", "discard", "one")
+        assert (again.returncode, b"'one' has no session here" in again.stderr) == (125, True)
+
+
 def test_errors_name_the_flags_of_the_command_line(daemon: Daemon, agent: str, tmp_path: Path) -> None:
     def said(*words: str) -> str:
         done = cli(daemon.socket, *words)

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -379,11 +380,13 @@ def test_branch_whose_apply_was_interrupted_keeps_its_layers_until_that_is_finis
         sh.run("echo more >>file")
         layers = sorted(os.listdir(ours.layers / "layers"))
         (ours.layers / "apply.json").write_text("{}")
-        for verb in (sh.branch.discard, sh.checkpoint, lambda: sh.rollback("one")):
+        remove = partial(branch.remove_left, str(ours.layers))
+        for verb in (sh.branch.discard, sh.checkpoint, lambda: sh.rollback("one"), remove):
             with pytest.raises(ApplyFailed, match="apply again first"):
                 verb()
         assert sorted(os.listdir(ours.layers / "layers")) == layers
         assert sh.run("cat file; echo $X").stdout == "branch\nmore\nkept\n"
         (ours.layers / "apply.json").unlink()
+        assert not remove()  # this session has it
         sh.branch.discard()
         assert sh.run("cat file").stdout == "base\n"

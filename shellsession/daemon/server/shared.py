@@ -243,6 +243,12 @@ class Sessions:
 
         forget_fork(self._branch_dir(agent))
 
+    def discard(self, agent: str) -> bool:
+        """Remove the layers that an agent without a session has left. False if there are none. Raises ApplyFailed."""
+        from ...branch.branch import remove_left
+
+        return self.find(agent) is None and remove_left(self._branch_dir(agent))
+
     def _bring_back(self, shared: SharedSession, cwd: str) -> str:
         """Let a new session start with the state of the last one, if that was kept. Returns what to say; or ""."""
         engine = shared.engine

@@ -86,6 +86,9 @@ async def serve(sessions: Sessions, incoming: Incoming) -> Answer:
         refuse_inside(sessions, incoming.connection, request.verb, request.agent)
     if closes and sessions.forget(request.agent, request.session):
         return Answer({"value": None})
+    discards = isinstance(request, requests.OnBranch) and request.action == "discard"
+    if discards and request.session is None and sessions.discard(request.agent):
+        return Answer({"value": None}, (to_part([]),))
     shared = sessions.of(request.agent, request.session)
     if type(request) in _NOT_FROM_INSIDE:
         watches = isinstance(request, requests.Watch | requests.Hold)
