@@ -162,8 +162,12 @@ class Top:
         asked, text = self._asked.get(row["agent"], (0.0, ""))
         return text if _runs_long(row) and time.monotonic() - asked < row["running_for"] else ""
 
+    @property
+    def _wanted(self) -> str:
+        return self._filter if self._typed is None else self._typed
+
     def _arrange(self) -> None:
-        wanted = (self._filter if self._typed is None else self._typed).lower()
+        wanted = self._wanted.lower()
         found = [row for row in self._all if any(wanted in cell.lower() for cell in _cells(row))]
         self.rows = sorted(found, key=_ORDERS[self._order])
 
@@ -233,6 +237,9 @@ class Top:
             self._arrange()
         elif key == b"/":
             self._typed = self._filter
+        elif key == b"\x1b":
+            self._filter = ""
+            self._arrange()
         elif key == b"i" and self.selected:
             self._interrupt(self.selected)
         elif key in (b"a", b"d") and self.questions:
@@ -327,7 +334,7 @@ class Top:
 
     def _title(self) -> str:
         running = sum(row["state"] == "running" for row in self._all)
-        shown = f", {len(self.rows)} shown" if len(self.rows) != len(self._all) else ""
+        shown = f", {len(self.rows)} with {self._wanted!r}" if self._wanted else ""
         questions = f", {len(self.questions)} asking" if self.questions else ""
         return f"{len(self._all)} agents, {running} running{questions}{shown}, by {self._order}"
 
