@@ -9,9 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from commands import cli, running as command
 from daemons import Daemon, Raw, running
 from gates import Gate
 from persons import Sits
+from questions import POLICY, answered, asked, decide, in_thread, waiting
 from sandboxes import needs_bwrap
 from system import PYTHON, wait_until
 
@@ -39,51 +39,21 @@ from shellsession import (
 from shellsession.daemon.client import admin
 
 PROGRAM = str(Path(sys.executable).with_name("shellsession"))
-_POLICY = Policy(confirm="queue", confirm_timeout=None)
 
 
 @pytest.fixture
 def sh(daemon: Daemon, agent: str, place: Path) -> Iterator[RemoteSession]:
     """A session whose commands wait for a yes."""
-    with connect(agent, daemon.socket, False, cwd=place, policy=_POLICY, extra_env={"API_TOKEN": "opensesame"}) as sh:
+    with connect(agent, daemon.socket, False, cwd=place, policy=POLICY, extra_env={"API_TOKEN": "opensesame"}) as sh:
         yield sh
         sh.close()
     admin.forget(agent, daemon.socket)
-
-
-def waiting(daemon: Daemon, agent: str | None = None) -> list[dict[str, Any]]:
-    with Watcher(daemon.socket) as watcher:
-        return watcher.approvals(agent)
-
-
-def decide(daemon: Daemon, id: str, decision: str = "accept", reason: str = "") -> None:
-    with Watcher(daemon.socket) as watcher:
-        watcher.answer(id, decision, reason)
-
-
-@contextmanager
-def in_thread(run: Callable[[], Result]) -> Iterator[Future[Result]]:
-    with ThreadPoolExecutor(1) as pool:
-        yield pool.submit(run)
-
-
-def asked(daemon: Daemon, agent: str, number: int = 1) -> dict[str, Any]:
-    """The latest open question of the agent, once there are so many."""
-    wait_until(lambda: len(waiting(daemon, agent)) >= number, "the question")
-    return waiting(daemon, agent)[-1]
 
 
 def last(raw: Raw) -> dict[str, Any]:
     """The header of the reply, after the event that a person is asked."""
     assert raw.receive().header["event"] == "asks"
     return raw.receive().header
-
-
-def answered(sh: RemoteSession, daemon: Daemon, decision: str, command: str, reason: str = "") -> Result:
-    """The result of a command that is answered so."""
-    with in_thread(lambda: sh.run(command)) as result:
-        decide(daemon, asked(daemon, sh.agent)["id"], decision, reason)
-        return result.result()
 
 
 def test_command_runs_once_somebody_has_accepted_it(sh: RemoteSession, daemon: Daemon, place: Path) -> None:
@@ -153,7 +123,7 @@ def test_accept_for_the_session_holds_for_the_same_text_until_close(sh: RemoteSe
         sh.run(text, env={"X": "1"}, patience=0.01)
     place = sh.cwd
     sh.close()
-    with connect(sh.agent, daemon.socket, False, cwd=place, policy=_POLICY) as again:
+    with connect(sh.agent, daemon.socket, False, cwd=place, policy=POLICY) as again:
         with pytest.raises(PolicyRefused):
             again.run(text, patience=0.01)
         again.close()
@@ -165,7 +135,7 @@ def test_rule_holds_for_its_words_in_each_session_until_it_is_removed(sh: Remote
     with pytest.raises(PolicyRefused):
         sh.run("echo one two", patience=0.01)
     sh.close()
-    with connect(sh.agent, daemon.socket, False, policy=_POLICY) as again:
+    with connect(sh.agent, daemon.socket, False, policy=POLICY) as again:
         assert again.run("echo one").stdout == "one\n"
         answered(again, daemon, "accept_rule", "true; echo two")
         mine = [one for one in admin.remembered(daemon.socket) if one["agent"] == sh.agent]
@@ -368,7 +338,7 @@ def test_question_outlives_the_daemon_and_nothing_runs_without_a_yes(number: int
     file = tmp_path / "ran"
     with running(tmp_path / "d") as daemon:
         with (
-            connect("a", daemon.socket, cwd=tmp_path, policy=_POLICY) as sh,
+            connect("a", daemon.socket, cwd=tmp_path, policy=POLICY) as sh,
             in_thread(lambda: sh.run("echo x >> ran")) as result,
         ):
             id = asked(daemon, "a")["id"]
@@ -376,7 +346,7 @@ def test_question_outlives_the_daemon_and_nothing_runs_without_a_yes(number: int
             with pytest.raises(DaemonUnavailable, match=r"not run|nothing was run, and the question still waits"):
                 result.result()
         admin.shutdown(daemon.socket)  # the one that the client has started to ask about its question
-    with running(tmp_path / "d") as daemon, connect("a", daemon.socket, False, cwd=tmp_path, policy=_POLICY) as sh:
+    with running(tmp_path / "d") as daemon, connect("a", daemon.socket, False, cwd=tmp_path, policy=POLICY) as sh:
         assert [one["id"] for one in waiting(daemon)] == [id]
         assert not file.exists()
         with in_thread(lambda: sh.run("echo x >> ran")) as result:
@@ -388,7 +358,7 @@ def test_question_outlives_the_daemon_and_nothing_runs_without_a_yes(number: int
 
 
 def test_forgotten_agent_has_neither_questions_nor_rules_in_any_later_daemon(tmp_path: Path) -> None:
-    with running(tmp_path / "d") as daemon, connect("a", daemon.socket, False, policy=_POLICY) as sh:
+    with running(tmp_path / "d") as daemon, connect("a", daemon.socket, False, policy=POLICY) as sh:
         answered(sh, daemon, "accept_rule", "echo x")
         with in_thread(lambda: sh.run("true")) as result:
             asked(daemon, "a")
@@ -407,14 +377,14 @@ def test_session_whose_question_waits_is_not_closed_for_being_idle(daemon: Daemo
         connect(agent, daemon.socket, False, idle_ttl=0.2).disconnect()
         time.sleep(1)  # five times what it may be idle, in which the daemon looks a hundred times
 
-    with connect(agent, daemon.socket, False, policy=_POLICY) as sh:
+    with connect(agent, daemon.socket, False, policy=POLICY) as sh:
         with in_thread(lambda: sh.run("echo hi")) as result:
             id = asked(daemon, agent)["id"]
             leave_idle()
             decide(daemon, id)
             assert result.result().stdout == "hi\n"
         wait_until(lambda: agent not in {one["agent"] for one in admin.agents(daemon.socket)}, "its end for being idle")
-    with connect(agent, daemon.socket, False, policy=_POLICY) as sh, Raw(daemon.socket) as raw:
+    with connect(agent, daemon.socket, False, policy=POLICY) as sh, Raw(daemon.socket) as raw:
         raw.say("run", b"echo ho", agent=sh.agent, turn_within=0.05)  # it will come again
         assert last(raw)["error"]["code"] == "busy"
         decide(daemon, asked(daemon, agent)["id"])
@@ -423,7 +393,7 @@ def test_session_whose_question_waits_is_not_closed_for_being_idle(daemon: Daemo
 
 
 def test_command_over_a_pipe_waits_for_a_yes_too(daemon: Daemon, agent: str) -> None:
-    with connect(agent, daemon.socket, via=("env",), remote=PROGRAM, policy=_POLICY) as sh:
+    with connect(agent, daemon.socket, via=("env",), remote=PROGRAM, policy=POLICY) as sh:
         with (
             in_thread(lambda: sh.run("echo hi")) as result,
             Watcher(daemon.socket, via=("env",), remote=PROGRAM) as there,
@@ -439,7 +409,7 @@ def test_command_over_a_pipe_waits_for_a_yes_too(daemon: Daemon, agent: str) -> 
 
 
 def test_prefix_holds_for_what_begins_with_it_also_in_the_next_daemon(tmp_path: Path) -> None:
-    with running(tmp_path / "d") as daemon, connect("a", daemon.socket, False, policy=_POLICY) as sh:
+    with running(tmp_path / "d") as daemon, connect("a", daemon.socket, False, policy=POLICY) as sh:
         with in_thread(lambda: sh.run("echo one two")) as result:
             id = asked(daemon, "a")["id"]
             for wrong in ("echo two", "echo; ls", "'"):
@@ -449,7 +419,7 @@ def test_prefix_holds_for_what_begins_with_it_also_in_the_next_daemon(tmp_path: 
             assert done.stderr.decode().endswith(", with the rule echo one ...\n")
             assert result.result().stdout == "one two\n"
         assert sh.run("echo one three").stdout == "one three\n"
-    with running(tmp_path / "d") as daemon, connect("a", daemon.socket, False, policy=_POLICY) as sh:
+    with running(tmp_path / "d") as daemon, connect("a", daemon.socket, False, policy=POLICY) as sh:
         assert sh.run("echo one four").stdout == "one four\n"
         for other in ("echo two", "echo one >f", "echo one; ls"):
             with pytest.raises(PolicyRefused):
@@ -803,7 +773,7 @@ def test_person_sees_the_agents_question_and_answers_their_own_by_typing(
     sits: Sits, daemon: Daemon, agent: str, place: Path
 ) -> None:
     with (
-        connect(agent, daemon.socket, False, cwd=place, policy=_POLICY) as sh,
+        connect(agent, daemon.socket, False, cwd=place, policy=POLICY) as sh,
         in_thread(lambda: sh.run("echo $((6 * 7))")) as result,
     ):
         id = asked(daemon, agent)["id"]
