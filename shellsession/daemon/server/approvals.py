@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...errors import InvalidRequest
 from ...feed import Feed
@@ -30,13 +30,20 @@ _MOST: Final = 100
 _TO_ANSWER: Final = "`shellsession approvals` lists those that wait"
 
 
+class _Asker(NamedTuple):
+    """Who waits for an answer: the session of ``agent``, which is the question's or an attempt of that."""
+
+    agent: str
+    answered: asyncio.Future[Question]
+
+
 class Approvals:
     """The questions and the lasting answers of one daemon, on the running loop."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._questions: dict[str, Question] = {}  # open, or with an answer that was not used yet
-        self._askers: dict[str, asyncio.Future[Question]] = {}  # of questions whose asker waits
+        self._askers: dict[str, _Asker] = {}  # of questions whose asker waits
         self._remembered: dict[str, Remembered] = {}
         self._changes = Feed[Question](_CHANGES)
         self._changed = asyncio.Event()  # at the next change; each change has its own
@@ -62,15 +69,18 @@ class Approvals:
         """The remembered rules of the agent."""
         return [one.rule for one in self._remembered.values() if one.agent == agent and one.rule is not None]
 
-    async def ask(self, new: Question, announce: Callable[[Question], object]) -> Question:
+    async def ask(self, new: Question, asker: str, announce: Callable[[Question], object]) -> Question:
         """Wait for the answer to a question, and return the question with it. ``announce`` is called before.
+
+        ``asker``: the agent whose session waits, which is that of the question, or of an attempt.
 
         An equal question that has lost its asker is asked again under its own id, and may have its answer already.
         """
         question = self.open(new)
         announce(question)
         if question.state == "open":
-            self._askers[question.id] = answered = asyncio.get_running_loop().create_future()
+            answered: asyncio.Future[Question] = asyncio.get_running_loop().create_future()
+            self._askers[question.id] = _Asker(asker, answered)
             try:
                 left = None if question.until is None else max(0.0, question.until - time.time())
                 await asyncio.wait([answered], timeout=left)
@@ -111,9 +121,13 @@ class Approvals:
         return next((one for one in self._questions.values() if one.request == request), None)
 
     def has_asked(self, agent: str) -> bool:
-        """Whether a question of the agent is open, or has an answer that was not used yet."""
+        """Whether a question of the agent is open, or has an answer that was not used yet; or an attempt asks."""
         self._drop_old()
-        return any(one.agent == agent for one in self._questions.values())
+        return any(self._is_of(agent, one) for one in self._questions.values())
+
+    def _is_of(self, agent: str, question: Question) -> bool:
+        asker = self._askers.get(question.id)
+        return agent == question.agent or (asker is not None and agent == asker.agent)
 
     def agent_of(self, id: str) -> str:
         """The agent that asks a question; "" if there is none with that id."""
@@ -146,8 +160,8 @@ class Approvals:
 
     def _wake(self, question: Question) -> None:
         """Give an answered question to its asker, if that waits here."""
-        if (asker := self._askers.get(question.id)) is not None and not asker.done():
-            asker.set_result(question)
+        if (asker := self._askers.get(question.id)) is not None and not asker.answered.done():
+            asker.answered.set_result(question)
 
     def _remember(self, new: Remembered) -> None:
         while (id := secrets.token_hex(3)) in self._remembered:
@@ -171,7 +185,7 @@ class Approvals:
     def end_session(self, agent: str) -> None:
         """Cancel the questions of the agent, and forget the answers for its session."""
         for one in tuple(self._questions.values()):
-            if one.agent == agent:
+            if self._is_of(agent, one):
                 self._settle(replace(one, state="cancelled", reason="the session was closed"))
         for answer in tuple(self._remembered.values()):
             if answer.agent == agent and answer.digest:

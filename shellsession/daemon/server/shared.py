@@ -205,10 +205,13 @@ class Sessions:
         self.board.opened(agent)
         return shared
 
-    def fork(self, parent: SharedSession, agent: str, snapshot: Snapshot, branch: Branch | None) -> SharedSession:
+    def fork(
+        self, parent: SharedSession, agent: str, attempt: bool, snapshot: Snapshot, branch: Branch | None
+    ) -> SharedSession:
         """Open a session for an unknown agent, with the state, the options and the rules of another one.
 
-        ``branch``: the fork of its branch.
+        ``attempt``: of this session a person is asked in the name of the other agent. ``branch``: the fork of its
+        branch.
 
         Raises AlreadyOpen and TooManySessions.
         """
@@ -226,7 +229,10 @@ class Sessions:
         session.idle_ttl = parent.session.idle_ttl
         if parent.rules:
             self._store.put(agent, StoredAgent(rules=parent.rules))
-        return self._add(agent, session, parent.secrets, parent.rules)
+        shared = self._add(agent, session, parent.secrets, parent.rules)
+        if attempt:
+            shared.asks_as = parent.asks_as
+        return shared
 
     def keep_branch(self, shared: SharedSession) -> None:
         """Let a later session of an agent find its branch, which is a fork. Raises BranchUnavailable."""
@@ -443,6 +449,7 @@ class SharedSession:
         self._read_by_key = ""  # the last request whose result a client has read by its key
         self.receipts, self._syncs = receipts
         self.approvals: Approvals  # of the daemon
+        self.asks_as: SharedSession = self  # a person is asked in the name of its agent; of an attempt: its parent
         session.is_needed = self._is_needed
         policy = self.engine.options.policy
         self.has_queue = policy is not None and policy.confirm == "queue"  # its questions wait in the daemon
@@ -463,10 +470,10 @@ class SharedSession:
             listener.connection.send(encode(event, self.command[:_SHOWN].encode("utf-8", "replace")))
 
     def announce(self, question: Question, listener: Listener) -> None:
-        """Tell the asker, and those who watch its agent, that a person is asked."""
+        """Tell the asker, and those who watch the agent, that a person is asked."""
         asked = described(question)
         listener.connection.send(encode({"id": listener.request, "event": "asks", "question": asked}))
-        self.audience.show("asks", {"question": asked})
+        self.asks_as.audience.show("asks", {"question": asked})
 
     # -- watchers
 

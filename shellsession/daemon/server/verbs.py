@@ -271,7 +271,7 @@ async def _permit(shared: SharedSession, incoming: Incoming, before: Permit | No
     # For longer than that the caller cannot wait, but the question can: the same call finds it again.
     listener.drop_if_queued_for(request.turn_within)
     try:
-        question = await shared.approvals.ask(asked, lambda asked: shared.announce(asked, listener))
+        question = await shared.approvals.ask(asked, shared.agent, lambda asked: shared.announce(asked, listener))
     except asyncio.CancelledError:
         if listener.dropped is None:  # the client has cancelled it: nobody waits for the answer
             shared.approvals.withdraw(request.id)
@@ -305,14 +305,14 @@ def _judged(shared: SharedSession, incoming: Incoming, place: str) -> Permit | Q
     from ...policy.proposals import proposed  # 13 ms with the rules, which most daemons need not spend
     from ...policy.rules import is_bare, refused
 
-    request, approvals = incoming.request, shared.approvals
+    request, approvals, agent = incoming.request, shared.approvals, shared.asks_as.agent
     options = request.given(incoming.second if request.stdin == "bytes" else None)
     options.pop("idempotency_key", None)
     try:
         run = shared.session._request(OwnText(incoming.part), options)
         policy = shared.engine.options.policy
         assert policy is not None
-        verdict = policy.judge(run, lambda: shared.session.cwd, time.thread_time, approvals.rules_of(shared.agent))
+        verdict = policy.judge(run, lambda: shared.session.cwd, time.thread_time, approvals.rules_of(agent))
     except ShellSessionError:
         return None
     if verdict.remembered:
@@ -321,7 +321,7 @@ def _judged(shared: SharedSession, incoming: Incoming, place: str) -> Permit | Q
         return None
     fields = to_json([place, sorted((run.env or {}).items()), run.stdin is TTY]).encode()
     digest = _digest_of(fields, *incoming.parts).hex()
-    if (last := approvals.accepted_before(shared.agent, digest)) is not None:
+    if (last := approvals.accepted_before(agent, digest)) is not None:
         return Permit(place, "", {"decision": "accept_session", "rule": last.id})
     if len(verdict.question) > _ASKED_MAX:
         raise refused(f"it has over {_ASKED_MAX} characters, too many to ask a person about: put it into a file")
@@ -338,7 +338,7 @@ def _judged(shared: SharedSession, incoming: Incoming, place: str) -> Permit | Q
 
     return Question(
         id="",
-        agent=shared.agent,
+        agent=agent,
         command=mask(command),
         cwd=mask(place),
         digest=digest,
@@ -583,7 +583,7 @@ async def _fork(sessions: Sessions, shared: SharedSession, request: requests.For
     if request.attempt:
         shared.engine.refuse_without_branch()
     with shared.attending():
-        (child,) = await shared.session._fork_with(partial(sessions.fork, shared, request.to))
+        (child,) = await shared.session._fork_with(partial(sessions.fork, shared, request.to, request.attempt))
     try:
         await child.session.open()
         if not request.attempt:
