@@ -163,7 +163,7 @@ def write_record(directory: str, record: dict[str, Any], before: Callable[[], ob
     """Write the record. ``before`` is called when this can hardly fail any more; if it raises, nothing is written."""
     fresh = os.path.join(directory, f"{RECORD}.new")
     with open(fresh, "w", encoding="utf-8") as file:
-        json.dump(record, file)
+        file.write(json.dumps(record))  # `dump` encodes in Python, `dumps` in C
     before()
     os.replace(fresh, os.path.join(directory, RECORD))
 

@@ -51,6 +51,21 @@ def test_a_watcher_that_was_killed_has_a_successor_from_the_next_shell_on(starte
     wait_until(lambda: not with_argument(seconds) and not of_host(host.pid), "the end of all")
 
 
+def test_the_only_session_restarted_keeps_its_watcher(started: list[subprocess.Popen[str]]) -> None:
+    """A new one takes as long to start as bash."""
+    steps = ("restart", "close")
+    host = start(started, HOST + "".join(f"input(); session.{step}(); print(flush=True)\n" for step in steps), "true")
+    assert host.stdin
+    assert host.stdout
+    host.stdout.readline()
+    watcher = watcher_of(host)
+    for remain in (True, False):
+        host.stdin.write("go\n")
+        host.stdin.flush()
+        host.stdout.readline()
+        assert is_alive(watcher) == remain
+
+
 def test_who_kills_all_that_is_called_bash_spares_the_watcher(started: list[subprocess.Popen[str]]) -> None:
     """`pkill bash`, `killall bash`: an agent that wants its own servers ended says so."""
     seconds = unique_seconds()

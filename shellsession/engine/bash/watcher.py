@@ -16,7 +16,8 @@ import stat
 import subprocess
 import threading
 import warnings
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,6 +72,15 @@ class Guard:
             self._next = (self._next + 1) % _SLOTS
             if (tag := (self._number * _SLOTS + self._next) * GENERATIONS) not in self._reserved:
                 return tag
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keep the watcher and the directory of this host meanwhile, also when the last slot is closed."""
+        tag = self.reserve()
+        try:
+            yield
+        finally:
+            self.free(tag)
 
     def open_slot(self, tag: int, bash: str) -> Slot:
         """Make the directory of a slot. The first call starts the watcher; every call checks that it still runs.

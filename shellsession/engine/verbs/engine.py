@@ -48,6 +48,7 @@ from ...state.values import Difference, Restored
 from ...text import INTERRUPTED, REASONS, some
 from ..bash.shell import READY, Shell
 from ..bash.spawn import first_directory, handshake, spawn
+from ..bash.watcher import the_guard
 from ..io.file_access import access
 from ..io.streams import FULL_PAUSE
 from ..io.threads import Steps, T, Wait, apart, shielded
@@ -642,11 +643,12 @@ class Engine(Core):
         ``snapshot``: see ``open``. ``between``: is called when the old bash has ended. Returns what the restore did.
         """
         self.forget_kill()
-        yield from shell_end.or_abandon(self, self._end(RESTARTED))
-        self.pop_loss()  # no need to report a lost shell to a caller that asks for a restart
-        self.restored = Restored()
-        between()
-        yield from self.open(snapshot)
+        with the_guard().kept():  # a new watcher takes as long to start as bash
+            yield from shell_end.or_abandon(self, self._end(RESTARTED))
+            self.pop_loss()  # no need to report a lost shell to a caller that asks for a restart
+            self.restored = Restored()
+            between()
+            yield from self.open(snapshot)
         return self.restored
 
     def restart_with_state(self) -> Steps[Callable[[], Steps[Restored]]]:
