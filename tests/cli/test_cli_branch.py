@@ -77,6 +77,19 @@ def test_layers_of_an_agent_that_was_killed_are_discarded(tmp_path: Path) -> Non
         assert (again.returncode, b"'one' has no session here" in again.stderr) == (125, True)
 
 
+def test_command_on_a_branch_is_told_that_it_cannot_reach_the_daemon(
+    daemon: Daemon, agent: str, tmp_path: Path
+) -> None:
+    other = ["--socket", str(tmp_path / "other")]
+    lines = [shlex.join([*PROGRAM, "ls", *place]) for place in (["--socket", daemon.socket], other)]
+    done = cli(daemon.socket, "run", "-s", agent, "--branch", str(tmp_path), "--", "; ".join(lines))
+    said = done.stderr.decode().splitlines()
+    assert len(said) == 2
+    for line in said:
+        assert line.startswith("shellsession: a command of a session on a branch cannot reach the daemon at ")
+    assert cli(daemon.socket, "kill", agent).returncode == 0
+
+
 def test_errors_name_the_flags_of_the_command_line(daemon: Daemon, agent: str, tmp_path: Path) -> None:
     def said(*words: str) -> str:
         done = cli(daemon.socket, *words)

@@ -13,7 +13,7 @@ from ...engine.io.threads import Poller, Steps, Wait
 from ...errors import DaemonUnavailable, ProtocolError, VersionMismatch
 from ..protocol.messages import field, to_error
 from ..protocol.wire import PROTOCOL, Decoder, Message
-from .transport import ELSEWHERE, ConnectionLost
+from .transport import ELSEWHERE, ConnectionLost, not_reached
 
 TYPE_CHECKING = False
 
@@ -86,9 +86,10 @@ class Link:
             )
         theirs, ours = field(self.hello, "namespaces", str), self._channel.namespaces
         if theirs != ours:
-            raise DaemonUnavailable(
+            raise not_reached(
+                self._channel,
                 f"the daemon at {self._channel} runs in the mount and PID namespaces {theirs}, here they are {ours}:"
-                f" nothing was sent, as commands would run in another container, or outside this one; {ELSEWHERE}"
+                f" nothing was sent, as commands would run in another container, or outside this one; {ELSEWHERE}",
             )
         self.key = field(self.hello, "key", str)
 

@@ -116,6 +116,13 @@ class SocketChannel:
         self._socket.close()
 
 
+def not_reached(peer: object, why: str) -> DaemonUnavailable:
+    """The error of a client that finds no daemon, or may not ask that. In a session on a branch it never may."""
+    if proc.is_on_branch():
+        why = f"a command of a session on a branch cannot reach the daemon at {peer}: ask from outside the session"
+    return DaemonUnavailable(why)
+
+
 class UnixChannel(SocketChannel):
     """A connection over a Unix socket."""
 
@@ -187,8 +194,9 @@ class UnixTransport:
         if channel is not None:
             return channel
         if not start:
-            raise DaemonUnavailable(
-                f"no daemon listens at {self._path}, so no agent has a session there: `shellsession run` starts one"
+            raise not_reached(
+                self._path,
+                f"no daemon listens at {self._path}, so no agent has a session there: `shellsession run` starts one",
             )
         raise DaemonUnavailable(
             f"the daemon that was started at {self._path} ended at once: `shellsession serve` shows why"

@@ -383,6 +383,11 @@ def namespaces() -> str:
     return f"{namespace('mnt')}-{namespace('pid')}"
 
 
+def is_on_branch() -> bool:
+    """Whether we are in a session on a branch of its files: only there an overlay of this name is mounted."""
+    return any(" - overlay shellsession " in line for line in lines("/proc/self/mountinfo"))
+
+
 def is_below(pid: int) -> bool:
     """Is the process in a PID namespace below ours, as in a sandbox or a container?
 
