@@ -18,6 +18,7 @@ from system import PATIENCE, wait_until
 
 from shellsession import BranchUnavailable, Conflict, InvalidWorkflow, OutcomeUnknown, Workflow, aconnect, connect
 from shellsession.branch.mounts import fault
+from shellsession.daemon.client.admin import agents
 
 if reason := fault():
     pytest.skip(reason, allow_module_level=True)
@@ -173,6 +174,23 @@ def test_run_whose_branch_was_discarded_is_not_resumed(daemon: Daemon, base: Pat
         with pytest.raises(InvalidWorkflow, match="applied or discarded meanwhile: run the file anew"):
             workflow.run(session, resume=True)
         session.close()
+
+
+def test_run_is_not_resumed_on_another_branch(daemon: Daemon, base: Path, agent: str) -> None:
+    options: Any = {"cwd": base, "branch": base}
+    workflow = Workflow.loads(text_of(base), "w.yml")
+    with connect(agent, daemon.socket, False, **options) as session:
+        assert not workflow.run(session, durable=True).ok
+    with connect(agent, daemon.socket, False, idle_ttl=0.01):
+        wait_until(lambda: agent not in [one["agent"] for one in agents(daemon.socket)], "its end")
+    (other := base.parent / "other").mkdir()
+    with pytest.raises(BranchUnavailable, match=f"has a branch of '{base}'"):
+        workflow.run(connect(agent, daemon.socket, False, branch=other), resume=True)
+    with connect(agent, daemon.socket, False, branch=other, branch_dir=base.parent / "layers") as session:
+        with pytest.raises(InvalidWorkflow, match="run the file anew"):
+            workflow.run(session, resume=True)
+        session.close()
+    assert of(base) == ["old"]
 
 
 _KILLED = """
