@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import signal
+import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import cli
@@ -14,7 +18,16 @@ from daemons import Daemon, Raw, running
 from questions import POLICY, answered, asked, decide, waiting
 from system import wait_until
 
-from shellsession import PolicyRefused, RemoteSession, ShellSessionError, connect
+from shellsession import (
+    InvalidRequest,
+    NoSuchAgent,
+    Policy,
+    PolicyRefused,
+    RemoteSession,
+    Result,
+    ShellSessionError,
+    connect,
+)
 from shellsession.branch.attempt import Attempt
 from shellsession.branch.mounts import fault
 from shellsession.daemon.client import admin
@@ -124,3 +137,94 @@ def test_question_of_an_attempt_outlives_the_daemon_and_the_next_attempt_gets_th
         with pytest.raises(PolicyRefused, match="nobody has answered"):
             sh.run("touch new", patience=0.01)
         sh.close()
+
+
+# -- nothing stays of an attempt
+
+
+def rows(path: str) -> list[str]:
+    """The tables of the database that have something of an attempt."""
+    with closing(sqlite3.connect(path)) as database:
+        tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        has_any = "SELECT count(*) FROM {} WHERE instr(agent, CAST('-attempt-' AS BLOB))"
+        return [name for name in tables if database.execute(has_any.format(name)).fetchone() != (0,)]
+
+
+_TRIES = """
+import os, signal, sys
+from shellsession import connect
+connect(sys.argv[1], sys.argv[2], False, idle_ttl=0.2).attempt("X=3")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_no_record_of_an_attempt_outlives_it_however_it_ends(tmp_path: Path, place: Path) -> None:
+    with ExitStack() as sessions:
+
+        def opened() -> RemoteSession:
+            given: dict[str, Any] = {"branch": place, "recover": True, "policy": Policy(deny_commands=["curl"])}
+            return sessions.enter_context(connect("a", daemon.socket, False, cwd=place, **given))
+
+        with running(tmp_path / "d") as daemon:
+            path = admin.stats(daemon.socket)["state"]
+            sh = opened()
+            sh.attempt("X=1").apply()
+            sh.attempt("X=2").discard()
+            assert rows(path) == []
+            subprocess.run([sys.executable, "-c", _TRIES, "a", daemon.socket], check=False)
+            wait_until(lambda: not listed(daemon), "its end for being idle")
+            assert rows(path) == []
+            opened().attempt("X=4")
+            daemon.stop()  # it keeps the states of all sessions
+        assert rows(path) == []
+        with running(tmp_path / "d") as daemon:
+            opened().attempt("X=5")
+            assert len(attempts(daemon, "a")) == 1
+            daemon.stop(signal.SIGKILL)
+        assert rows(path) == []
+        with running(tmp_path / "d") as daemon:
+            assert opened().run("true").ok
+            assert admin.forget(None, daemon.socket) == 0  # nobody but that agent is known
+
+
+def test_attempt_that_was_idle_for_too_long_leaves_its_name_free(
+    daemon: Daemon, agent: str, place: Path, raw: Raw
+) -> None:
+    name = f"{agent}-attempt-1"
+    with connect(agent, daemon.socket, False, cwd=place, branch=place, policy=Policy(deny_commands=["curl"])) as sh:
+        sh.run("X=1")
+        raw.ask("fork", agent=agent, to=name, attempt=True)
+        assert raw.run(name, "X=2")["exit_code"] == 0
+        connect(name, daemon.socket, False, idle_ttl=0.1).disconnect()
+        wait_until(lambda: name not in listed(daemon), "its end for being idle")
+        raw.ask("fork", agent=agent, to=name, attempt=True)
+        assert raw.run(name, "exit $X")["exit_code"] == 1
+        cli(daemon.socket, "kill", name)
+        sh.close()
+
+
+def test_attempt_is_tried_nowhere_else_when_its_daemon_ends(
+    tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later daemon would open a session in its place, with neither the files nor the shell of the fork."""
+    run = RemoteSession.run
+    with ExitStack() as daemons:
+        first = daemons.enter_context(running(tmp_path / "d"))
+
+        def late(sh: RemoteSession, command: Any, **options: Any) -> Result:
+            first.stop(signal.SIGKILL)
+            daemons.enter_context(running(tmp_path / "d"))
+            return run(sh, command, **options)
+
+        connect("a", first.socket, False, cwd=place, branch=place).run("true")
+        sh = connect("a", first.socket, False)
+        monkeypatch.setattr(RemoteSession, "run", late)
+        with pytest.raises(NoSuchAgent, match="a-attempt-"):
+            sh.attempt(f"touch {place}/new")
+        assert not (place / "new").exists()
+        assert attempts(first, "a") == []
+
+
+def test_attempt_takes_no_idempotency_key(sh: RemoteSession) -> None:
+    with pytest.raises(InvalidRequest, match="whose receipts end with it"):
+        sh.attempt("true", idempotency_key="k")

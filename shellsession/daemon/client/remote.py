@@ -792,12 +792,8 @@ class Remote(AnySession[PreparedRun]):
         return str(self._info("branch_path", str))
 
     def _of_attempt(self, options: RunOptions) -> str:
-        """The name of the agent of an attempt. Raises InvalidRequest."""
+        """The name of the agent of an attempt. Raises TypeError for unknown options."""
         refuse_unknown(f"{type(self).__name__}.attempt", options, RunOptions.__annotations__)
-        if options.get("idempotency_key") is not None:
-            raise InvalidRequest(
-                "an attempt has its own session, whose receipts end with it: leave out idempotency_key="
-            )
         return f"{self.agent[:_NAME_SHOWN]}-attempt-{os.urandom(4).hex()}"
 
     async def _take_over(self, fork: Remote) -> Restored:
@@ -805,9 +801,11 @@ class Remote(AnySession[PreparedRun]):
         fork.disconnect()
         return restored
 
-    async def _fork(self, agent: str, **fields: bool) -> Self:
-        reply = await self._ask(self.message("fork", to=agent, **fields))
+    async def _fork(self, agent: str, attempt: bool = False) -> Self:
+        reply = await self._ask(self.message("fork", to=agent, **({"attempt": True} if attempt else {})))
         child = self.like(self, agent)
+        if attempt:  # no daemon but this one knows it, so a later one must not open another session in its place
+            child.opening = {**child.opening, "create": False}
         child._restored = _report_of(reply)
         return child
 
@@ -834,7 +832,7 @@ class Remote(AnySession[PreparedRun]):
         start, self._start = self._start, False
         try:
             yield
-        except SessionClosed:  # another client has closed it
+        except (SessionClosed, NoSuchAgent):  # another client has closed it, or it ended with its daemon
             pass
         except (DaemonUnavailable, OutcomeUnknown):
             # A daemon elsewhere that cannot be reached may well be alive.

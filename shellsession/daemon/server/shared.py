@@ -210,8 +210,8 @@ class Sessions:
     ) -> SharedSession:
         """Open a session for an unknown agent, with the state, the options and the rules of another one.
 
-        ``attempt``: of this session a person is asked in the name of the other agent. ``branch``: the fork of its
-        branch.
+        ``attempt``: of this session nothing is recorded, and a person is asked in the name of the other agent.
+        ``branch``: the fork of its branch.
 
         Raises AlreadyOpen and TooManySessions.
         """
@@ -224,14 +224,16 @@ class Sessions:
                 f" `shellsession kill {agent}` forgets it, or use another name"
             )
         options = parent.engine.options.__replace__(snapshot=snapshot)
-        session = self._agents.take(agent, options.rules, lambda _: AsyncSession.of(options))
+        kept = Rules() if attempt else options.rules  # when it is closed
+        session = self._agents.take(agent, kept, lambda _: AsyncSession.of(options))
         session.engine.start_with(parent.engine.environment(), branch)
         session.idle_ttl = parent.session.idle_ttl
-        if parent.rules:
-            self._store.put(agent, StoredAgent(rules=parent.rules))
-        shared = self._add(agent, session, parent.secrets, parent.rules)
+        rules = "" if attempt else parent.rules
+        if rules:
+            self._store.put(agent, StoredAgent(rules=rules))
+        shared = self._add(agent, session, parent.secrets, rules)
         if attempt:
-            shared.asks_as = parent.asks_as
+            shared.asks_as, shared.is_forgotten = parent.asks_as, True
         return shared
 
     def keep_branch(self, shared: SharedSession) -> None:
@@ -429,7 +431,7 @@ class SharedSession:
         self.deliveries = Deliveries()
         self.opened = False  # True once bash has started
         self.rules = ""  # of the agent, for its record
-        self.is_forgotten = False  # it is being closed, and nothing of it is recorded any more
+        self.is_forgotten = False  # nothing of it is recorded (any more): it is being closed, or an attempt
         self.lost = ""  # what is lost of the agent's last session, until somebody was told
         self.comes_back = ""  # ... and what comes back with its first command
         self.is_elsewhere = False  # it starts in a directory that is not the last one, and that nobody has named
@@ -458,6 +460,11 @@ class SharedSession:
     def _is_needed(self) -> bool:
         """Is a person attached, or asked? A question ends with the session, and so does an answer that waits."""
         return self.session.attached or self.approvals.has_asked(self.agent)
+
+    @property
+    def is_attempt(self) -> bool:
+        """Is it for one command, which is tried on a fork?"""
+        return self.asks_as is not self
 
     # -- queued requests
 

@@ -155,6 +155,8 @@ async def _run(shared: SharedSession, incoming: Incoming) -> Answer:
     listener = incoming.listener
     listener.wait_for()
     has_key = incoming.request.idempotency_key is not None
+    if has_key and shared.is_attempt:
+        raise InvalidRequest("an attempt has its own session, whose receipts end with it: leave out idempotency_key=")
     permit: Permit | None = None
     while True:
         if has_key and (answer := await _from_receipt(shared, incoming)) is not None:
