@@ -165,7 +165,7 @@ def test_mount_in_the_directory_is_refused_and_further_mounts_of_it_are_hidden(t
     assert (done.stderr, done.returncode) == ("", 0)
 
 
-def test_checkpoint_of_an_earlier_session_has_no_secrets_and_nothing_inherited(
+def test_checkpoint_of_an_earlier_session_has_no_secrets_and_nothing_inherited_and_says_so(
     base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INHERITED", "inherited-value")
@@ -181,8 +181,11 @@ def test_checkpoint_of_an_earlier_session_has_no_secrets_and_nothing_inherited(
         text = path.read_bytes() if path.is_file() else b""
         for secret in (b"s3cr3t-value", b"declared-secret", b"inherited-value"):
             assert secret not in text, path
+    monkeypatch.delenv("INHERITED")
     with session(base, **options) as sh:
-        assert sh.rollback("one").complete
+        named = [(one.kind, one.name) for one in sh.rollback("one").not_restored]
+        assert named == [("function", "f"), *(("variable", name) for name in ("A", "MY_TOKEN", "INHERITED"))]
+        assert [(one.kind, one.name) for one in sh.restored.not_restored] == named
         assert sh.run("echo $KEPT$MY_TOKEN$A; ls").stdout == "1\nfile  new\n"
         sh.branch.discard()
 

@@ -686,8 +686,13 @@ class Engine(Core):
             name = yield from self._last_automatic(branch)
         stored, go_back = branch.state(name), partial(branch.roll_back, name, is_undo)
         if not files_only:
-            then = self._states.get(name) or Snapshot.from_bytes(stored)
-            return (yield from self.restart(then, go_back))
+            known = self._states.get(name)
+            then = known or Snapshot.from_bytes(stored)
+            restored = yield from self.restart(then, go_back)
+            if known is None:  # an earlier session has made the checkpoint
+                missing = state.not_in_file(then, self.environment())
+                restored = self.restored = Restored((*restored.not_restored, *missing))
+            return restored
         snapshot = yield from self.snapshot((), None)
         return (yield from self._with_layer(branch, snapshot, _at_once(go_back)))[1]
 

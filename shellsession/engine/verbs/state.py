@@ -12,7 +12,7 @@ import os
 import re
 import resource
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Final
@@ -88,6 +88,14 @@ def confined(options: Options) -> frozenset[str]:
     """Return the names of the rules that confine a session with these options."""
     rules = {"sandbox": options.sandbox, "policy": options.policy}
     return frozenset(name for name, rule in rules.items() if rule is not None)
+
+
+def not_in_file(snapshot: Snapshot, environment: Collection[str]) -> Iterator[Difference]:
+    """Yield what a session with this environment lacks, as the file of the snapshot does not have it."""
+    for kind, name in snapshot.left_out:
+        yield Difference(kind, name, "it may be secret, and is not kept longer than its session")
+    for name in sorted(snapshot.inherited - set(environment)):
+        yield Difference("variable", name, "it was inherited, and the environment of this session lacks it")
 
 
 def listing(core: Core, anew: bool = True) -> Steps[Listing]:
