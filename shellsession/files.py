@@ -6,6 +6,8 @@ takes its ``FileReply``. Each kind of session carries out the requests. No file 
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Generator, Iterator
 from typing import Any, BinaryIO, Final, Generic, NamedTuple, TypeVar
 
@@ -15,6 +17,10 @@ from .models import path_text, to_bytes
 T = TypeVar("T")
 # Bytes of a piece. More would hold up the other clients of a daemon, and less would need more round trips.
 PIECE: Final = 1 << 20
+_STALE: Final = (
+    "another file has taken its place before the end of the transfer, or a checkpoint or a rollback was made of the"
+    " branch that it is on: do it again"
+)
 
 
 class FileRequest(NamedTuple):
@@ -42,6 +48,11 @@ class FileReply(NamedTuple):
     file: tuple[int, ...]
     data: bytes = b""
     size: int = 0
+
+
+def transfer_error(number: int, name: str) -> OSError:
+    """Return the error with that number of the system. ``name``: the file, as the caller wrote it."""
+    return OSError(number, _STALE if number == errno.ESTALE else os.strerror(number), name)
 
 
 class Transfer(Generic[T]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import io
 import shutil
 import subprocess
 import tempfile
@@ -19,6 +20,7 @@ from shellsession import BranchUnavailable, CommandFailed, Conflict, InvalidRequ
 from shellsession.branch.attempt import Attempt
 from shellsession.branch.files import BranchFiles
 from shellsession.branch.mounts import fault
+from shellsession.files import PIECE
 from shellsession.models import Changes
 
 if reason := fault():
@@ -244,6 +246,26 @@ def test_another_program_reads_and_writes_on_the_branch_by_its_path(sh: Session)
     assert not Path(there).exists()
     assert Path(sh.branch.path, "file").read_text() == "edited\n"
     assert of_base() == {"file": "base\n"}
+
+
+def test_checkpoint_in_the_middle_of_a_transfer_ends_that_with_the_reason(sh: Session) -> None:
+    class Checkpointing(io.BytesIO):
+        def write(self, data: Any) -> int:
+            sh.checkpoint()
+            return super().write(data)
+
+        def read(self, size: int | None = -1) -> bytes:
+            if self.tell():
+                sh.checkpoint()
+            return super().read(size)
+
+    two = Checkpointing(b"2" * 2 * PIECE)
+    with pytest.raises(OSError, match=r"a checkpoint or a rollback was made .*: do it again: 'file'$"):
+        sh.write_file("file", two)
+    sh.write_file("file", two.getvalue())
+    with pytest.raises(OSError, match=r"a checkpoint or a rollback was made .*: do it again: 'file'$"):
+        sh.read_file("file", into=Checkpointing())
+    assert sh.run("wc -c <file").stdout == f"{2 * PIECE}\n"
 
 
 def test_files_that_a_command_has_written_are_among_its_changes(sh: Session) -> None:

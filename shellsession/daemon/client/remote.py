@@ -34,7 +34,7 @@ from ...errors import (
     ShellSessionError,
     ShellUnavailable,
 )
-from ...files import FileReply, FileRequest, Transfer
+from ...files import FileReply, FileRequest, Transfer, transfer_error
 from ...models import (
     TTY,
     Limits,
@@ -709,8 +709,7 @@ class Remote(AnySession[PreparedRun]):
             # The connection broke with the piece on its way. The daemon keeps none, so it reads that one again.
             return await self._access(request)
         if "errno" in header:
-            number = field(header, "errno", int)
-            raise OSError(number, os.strerror(number), request.name)
+            raise transfer_error(field(header, "errno", int), request.name)
         path, file, size = field(header, "value", str), field(header, "file", list), field(header, "size", int)
         return FileReply(path, tuple(file), only_part(parts), size)
 

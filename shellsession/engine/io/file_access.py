@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from ...errors import InvalidRequest
-from ...files import PIECE, FileReply, FileRequest
+from ...files import PIECE, FileReply, FileRequest, transfer_error
 from ..kernel import proc
 from ..kernel.rooted import open_below
 
@@ -64,8 +64,7 @@ def access(request: FileRequest, cwd: str, umask: int, root: int | None = None) 
         finally:
             os.close(fd)
     except OSError as error:
-        number = error.errno or errno.EIO
-        raise OSError(number, os.strerror(number), request.name) from None
+        raise transfer_error(error.errno or errno.EIO, request.name) from None
 
 
 def _refuse_ours(path: str, request: FileRequest) -> None:
