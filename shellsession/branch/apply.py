@@ -15,13 +15,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from errno import EDQUOT, ENOSPC
-from os.path import split
 from typing import Any, Final
 
 from ..errors import ApplyFailed, Conflict, InvalidRequest
 from ..state import snapshot_file
 from .changes import Change, change_of, compare
-from .trees import MARK, Entry, Trees, dress, entry_at, listed, open_directory, open_file, sync
+from .trees import MARK, Entry, Trees, dress, entry_at, listed, open_directory, open_file, split, sync
 
 JOURNAL: Final = "apply.json"
 # It exists once all new files are on the disk under their temporary names.
@@ -381,11 +380,12 @@ def _copy_link(origin: int, source: str, at: int, name: str) -> None:
 
 def _copy_file(origin: int, source: str, at: int, name: str) -> None:
     with _opened(open_file(origin, source)) as old, _opened(os.open(name, _NEW, 0o600, dir_fd=at)) as new:
+        begin = 0
         for begin, end in _data(old):
             os.lseek(new, begin, os.SEEK_SET)
             while begin < end and (count := os.sendfile(new, old, begin, min(end - begin, _PIECE))):
                 begin += count
-        if (size := os.fstat(old).st_size) > os.lseek(new, 0, os.SEEK_CUR):
+        if (size := os.fstat(old).st_size) > begin:
             os.ftruncate(new, size)
         dress(old, new)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any, Final, NamedTuple
 
-from .trees import CAPABILITIES, SETUID, Entry, Opened, Trees, attributes, entry_at, listed, open_file
+from .trees import CAPABILITIES, SETUID, Entry, Trees, attributes, entry_at, listed, open_file
 
 _PIECE: Final = 1 << 20
 SPECIAL: Final = ("FIFO", "socket", "device")
@@ -94,6 +94,7 @@ def _in_directory(trees: Trees, directory: _Directory, todo: list[_Directory]) -
         below, _ = trees.merged(directory.below, directory.path, stack)
         hides = directory.hides or opaque
         names = {name for one in (*above, *(below if hides else ())) for name in os.listdir(one.fd)}
+        fds = {one.number: one.fd for one in (*above, *below)}
         for name in names:
             path = f"{directory.path}/{name}" if directory.path else name
             after, numbers, closed = trees.look(above, name)
@@ -101,7 +102,7 @@ def _in_directory(trees: Trees, directory: _Directory, todo: list[_Directory]) -
             is_upper = after is not None
             if not is_upper and not closed and not hides:
                 after = before
-            change = _change(trees, path, before, after, (below, above)) if is_upper or before != after else None
+            change = _change(path, before, after, fds) if is_upper or before != after else None
             if change and directory.skipped and not change.skipped:
                 change = change._replace(skipped=directory.skipped)
             if change:
@@ -115,10 +116,8 @@ def _in_directory(trees: Trees, directory: _Directory, todo: list[_Directory]) -
                 todo.append(_Directory(path, numbers if is_directory else (), numbers_before, hidden, reason))
 
 
-def _change(
-    trees: Trees, path: str, before: Entry | None, after: Entry | None, where: tuple[list[Opened], list[Opened]]
-) -> Change | None:
-    """Compare the two; None if they are equal, and no hard link can be new."""
+def _change(path: str, before: Entry | None, after: Entry | None, fds: dict[int, int]) -> Change | None:
+    """Compare the two; None if they are equal, and no hard link can be new. ``fds``: their directory in each layer."""
     if after is None:
         return Change(path, "removed", before=before) if before else None
     if after.type in SPECIAL:
@@ -128,7 +127,6 @@ def _change(
         return Change(path, kind, ("type",), before, after, f"a {after.type} is not applied")
     name = path.rpartition("/")[2]
     old = None
-    fds = {one.number: one.fd for one in (*where[0], *where[1])}
     with ExitStack() as stack:
         try:
             new = _open(fds[after.layer], name, after, stack)
