@@ -228,3 +228,16 @@ def test_attempt_is_tried_nowhere_else_when_its_daemon_ends(
 def test_attempt_takes_no_idempotency_key(sh: RemoteSession) -> None:
     with pytest.raises(InvalidRequest, match="whose receipts end with it"):
         sh.attempt("true", idempotency_key="k")
+
+
+def test_attempt_that_has_ended_cannot_be_applied_and_its_session_goes_on(
+    daemon: Daemon, agent: str, place: Path
+) -> None:
+    with connect(agent, daemon.socket, False, cwd=place, branch=place) as sh:
+        attempt = sh.attempt("X=2")
+        cli(daemon.socket, "kill", *attempts(daemon, agent))
+        with pytest.raises(InvalidRequest, match="has ended: it was closed, was idle for too long"):
+            attempt.apply()
+        attempt.discard()
+        assert sh.run("echo $X").stdout == "\n"
+        sh.close()

@@ -108,7 +108,7 @@ async def serve(sessions: Sessions, incoming: Incoming) -> Answer:
             if isinstance(request, requests.Fork):
                 answer = await _fork(sessions, shared, request)
             elif isinstance(request, requests.TakeOver):
-                answer = await _take_over(sessions, shared, sessions.of(request.fork))
+                answer = await _take_over(sessions, shared, request.fork)
             else:
                 answer = await _OF_AGENT[type(request)](shared, incoming) or Answer({"value": None})
         finally:
@@ -604,7 +604,12 @@ async def _forget(sessions: Sessions, shared: SharedSession) -> None:
     sessions.dismiss(shared)
 
 
-async def _take_over(sessions: Sessions, shared: SharedSession, fork: SharedSession) -> Answer:
+async def _take_over(sessions: Sessions, shared: SharedSession, agent: str) -> Answer:
+    if (fork := sessions.find(agent)) is None:  # no NoSuchAgent, which would be about the session itself
+        raise InvalidRequest(
+            f"this attempt ({agent}) has ended: it was closed, was idle for too long, or its daemon has ended; try the"
+            " command again"
+        )
     with fork.attending():
         frozen = await fork.session.do(fork.engine.frozen())
     report = await _restart_with(shared, lambda: shared.session._go_on(frozen))
