@@ -89,8 +89,16 @@ class Question:
 
     def expired(self) -> Question:
         """The question when nobody has answered it in time."""
-        seconds = f"{self.until - self.asked:.3g} s" if self.until is not None else "the time"
-        return replace(self, state="expired", reason=f"nobody has answered within {seconds}")
+        return replace(self, state="expired", reason=f"nobody has answered {self._in_time}")
+
+    @property
+    def _in_time(self) -> str:
+        return "in time" if self.until is None else f"within {self.until - self.asked:.3g} s"
+
+    @property
+    def accepted_late(self) -> str:
+        """Why its command did not begin, although a person has accepted it."""
+        return f"a person accepted it, but it could not begin {self._in_time}, as the session was busy"
 
     def is_over(self, now: float) -> bool:
         """Is its time up, or that of an answer that nobody has used?"""

@@ -87,6 +87,25 @@ def test_yes_lets_one_call_run_and_no_equal_one_that_came_meanwhile(
     assert (place / "f").read_text() == "x\n"
 
 
+def test_yes_whose_time_passes_while_the_session_is_busy_says_so(
+    raw: Raw, daemon: Daemon, agent: str, place: Path
+) -> None:
+    gate = Gate(place)
+    with connect(agent, daemon.socket, False, cwd=place, policy=Policy(confirm="queue", confirm_timeout=0.5)) as sh:
+        raw.say("run", gate.text.encode(), agent=agent, patience=None)
+        decide(daemon, asked(daemon, agent)["id"])
+        gate.until_begun()
+        with in_thread(lambda: sh.run("echo x >> f")) as result:
+            decide(daemon, (question := asked(daemon, agent))["id"])
+            wait_until(lambda: time.time() > question["until"], "the end of its time")
+            gate.open()
+            with pytest.raises(PolicyRefused, match=r"begin within 0\.5 s, as the session was busy: call again when"):
+                result.result()
+        assert not (place / "f").exists()
+        assert last(raw)["result"]["exit_code"] == 0
+        sh.close()
+
+
 @pytest.mark.parametrize(
     ("decision", "told"),
     [("decline", "a person declined it: use the mirror"), ("cancel", "a person cancelled it: use the mirror")],

@@ -110,11 +110,14 @@ class Approvals:
             if one.request == request:
                 self._settle(replace(one, state="cancelled", reason="its caller has cancelled it"))
 
-    def take(self, question: str) -> bool:
-        """Use the answer of a question: its command is about to begin. Returns False if it was used already."""
-        if (found := self._questions.get(question)) is not None:
+    def take(self, question: Question) -> str:
+        """Use the yes to a question: its command is about to begin. Returns why it must not; "" if it may."""
+        if (found := self._questions.get(question.id)) is not None:
             self._settle(found)
-        return found is not None
+        if question.is_over(time.time()):
+            return f"{question.accepted_late}: call again when the session is free, or with a longer patience="
+        used = "the yes to this question was used by another call of the same command: call again to ask anew"
+        return used if found is None else ""
 
     def asked_by(self, request: str) -> Question | None:
         """The question of a request whose command has not begun, if there is one."""

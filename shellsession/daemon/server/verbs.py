@@ -246,11 +246,11 @@ async def _join(shared: SharedSession, incoming: Incoming, command: str, until: 
 class Permit(NamedTuple):
     """A person's yes to a command in the directory ``place``; see ``approvals``.
 
-    ``question``: the question whose answer it is; "" for an earlier answer that lasts. ``record``: for the audit log.
+    ``question``: the question with it; None for an earlier answer that lasts. ``record``: for the audit log.
     """
 
     place: str
-    question: str
+    question: Question | None
     record: dict[str, Any]
 
 
@@ -290,7 +290,7 @@ async def _permit(shared: SharedSession, incoming: Incoming, before: Permit | No
     listener.drop_if_queued_for(_patience(shared, request) if shared.is_taken else None)
     await shared.hold.enter(request, listener)
     listener.wait_for()
-    return Permit(place, question.id, question.record)
+    return Permit(place, question, question.record)
 
 
 def _opened(shared: SharedSession, incoming: Incoming) -> Answer:
@@ -318,13 +318,13 @@ def _judged(shared: SharedSession, incoming: Incoming, place: str) -> Permit | Q
     except ShellSessionError:
         return None
     if verdict.remembered:
-        return Permit(place, "", {"decision": "rule", "rule": "; ".join(map(str, verdict.remembered))})
+        return Permit(place, None, {"decision": "rule", "rule": "; ".join(map(str, verdict.remembered))})
     if not verdict.question:
         return None
     fields = to_json([place, sorted((run.env or {}).items()), run.stdin is TTY]).encode()
     digest = _digest_of(fields, *incoming.parts).hex()
     if (last := approvals.accepted_before(agent, digest)) is not None:
-        return Permit(place, "", {"decision": "accept_session", "rule": last.id})
+        return Permit(place, None, {"decision": "accept_session", "rule": last.id})
     if len(verdict.question) > _ASKED_MAX:
         raise refused(f"it has over {_ASKED_MAX} characters, too many to ask a person about: put it into a file")
     # With ``turn_within``, a tool names how long its call can wait, and its patience says the same.
@@ -377,10 +377,10 @@ async def _run_now(shared: SharedSession, incoming: Incoming, permit: Permit | N
     by_person = request.holder is not None
     shared.note_author(command, by_person)
     client, viewer = incoming.connection.pid, incoming.connection if by_person else None
-    if permit is not None and permit.question and not shared.approvals.take(permit.question):
+    if permit is not None and permit.question is not None and (why := shared.approvals.take(permit.question)):
         from ...policy.rules import refused
 
-        raise refused("the yes to this question was used by another call of the same command: call again to ask anew")
+        raise refused(why)
     begun = shared.begin(command, request.id, client, viewer, key or "", None if permit is None else permit.record)
     if key is not None and begun is None:  # it would run, without a receipt, if the earlier one ended just now
         raise SessionBusy(STILL_RUNS)
