@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from .base import CALLBACK_RUNS, LOOK_PATIENCE, Base, check_count
-from .branch.checkpoint import FORKED, name_of_checkpoint
+from .branch.checkpoint import name_of_checkpoint
 from .branch.files import AsyncBranchFiles
 from .engine.io.loop import LoopDrainer, LoopPoller, LoopWaiter, TaskLine, TaskPlace, adrive, ends_by, to_its_end
 from .engine.io.threads import Steps, T, drive
@@ -602,14 +602,7 @@ class AsyncSession(Base, LoopSession[Request]):
         from .branch.attempt import AsyncAttempt  # rarely needed
 
         self._mine().refuse_without_branch()
-        child = await self.fork()
-        try:
-            result = await child.run(command, **options)
-            changes = await child.branch.diff(FORKED)
-        except BaseException:
-            await child.close()
-            raise
-        return AsyncAttempt(result, changes, partial(self._take_over, child), child.close)
+        return await AsyncAttempt.of(await self.fork(), self._take_over, command, options)
 
     async def _take_over(self, fork: AsyncSession) -> Restored:
         """As ``Session._take_over``."""

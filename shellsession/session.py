@@ -15,7 +15,7 @@ from threading import RLock, get_ident
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from .base import CALLBACK_RUNS, LOOK_PATIENCE, Base, check_count
-from .branch.checkpoint import FORKED, name_of_checkpoint
+from .branch.checkpoint import name_of_checkpoint
 from .branch.files import BranchFiles
 from .engine.io.line import Line, ThreadPlace
 from .engine.io.threads import Poller, Steps, T, drive
@@ -483,13 +483,7 @@ class Session(Base, ThreadSession[Request]):
         from .branch.attempt import Attempt  # rarely needed
 
         self._mine().refuse_without_branch()
-        child = self.fork()
-        try:
-            result = child.run(command, **options)
-            return Attempt(result, child.branch.diff(FORKED), partial(self._take_over, child), child.close)
-        except BaseException:
-            child.close()
-            raise
+        return Attempt.of(self.fork(), self._take_over, command, options)
 
     def _take_over(self, fork: Session) -> Restored:
         """Go on with the files and the shell of a fork, and close that."""

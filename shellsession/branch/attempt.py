@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from ..errors import InvalidRequest
+from .checkpoint import FORKED
 
 if TYPE_CHECKING:
     from ..models import Result
+    from ..signatures import Command, RunOptions
     from ..state.values import Restored
     from .changes import Change
 
@@ -39,6 +42,16 @@ class Attempt(_Tried):
     it is discarded, unless it was applied.
     """
 
+    @classmethod
+    def of(cls, fork: Any, apply: Callable[[Any], Any], command: Command, options: RunOptions) -> Self:
+        """Run the command on the fork of a session, which is closed if that fails. ``apply`` takes the fork over."""
+        try:
+            result = fork.run(command, **options)
+            return cls(result, fork.branch.diff(FORKED), partial(apply, fork), fork.close)
+        except BaseException:
+            fork.close()
+            raise
+
     def __enter__(self) -> Self:
         return self
 
@@ -65,6 +78,16 @@ class Attempt(_Tried):
 
 class AsyncAttempt(_Tried):
     """As ``Attempt``, for asyncio."""
+
+    @classmethod
+    async def of(cls, fork: Any, apply: Callable[[Any], Any], command: Command, options: RunOptions) -> Self:
+        """As ``Attempt.of``."""
+        try:
+            result = await fork.run(command, **options)
+            return cls(result, await fork.branch.diff(FORKED), partial(apply, fork), fork.close)
+        except BaseException:
+            await fork.close()
+            raise
 
     async def __aenter__(self) -> Self:
         return self

@@ -10,10 +10,8 @@ import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from ...branch.checkpoint import FORKED
 from ...branch.files import AsyncBranchFiles
 from ...engine.io.jobs import AsyncJob
 from ...engine.io.loop import LoopPoller, adrive, in_thread, to_its_end
@@ -176,13 +174,7 @@ class AsyncRemoteSession(Remote, LoopSession[PreparedRun]):
         from ...branch.attempt import AsyncAttempt  # rarely needed
 
         child = await self._fork(self._of_attempt(options), attempt=True)
-        try:
-            result = await child.run(command, **options)
-            changes = await child.branch.diff(FORKED)
-        except BaseException:
-            await child.close()
-            raise
-        return AsyncAttempt(result, changes, partial(self._take_over, child), child.close)
+        return await AsyncAttempt.of(child, self._take_over, command, options)
 
     async def open(self) -> Self:
         """As ``RemoteSession.open``."""

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Self, Unpack
 
-from ...branch.checkpoint import FORKED, Checkpoint
+from ...branch.checkpoint import Checkpoint
 from ...branch.files import BranchFiles
 from ...engine.io.jobs import Job
 from ...engine.kernel import signals
@@ -186,13 +186,7 @@ class RemoteSession(Remote, ThreadSession[PreparedRun]):
         from ...branch.attempt import Attempt  # rarely needed
 
         child = self._backend.give(self._fork(self._of_attempt(options), attempt=True))
-        try:
-            result = child.run(command, **options)
-            changes = child.branch.diff(FORKED)
-        except BaseException:
-            child.close()
-            raise
-        return Attempt(result, changes, lambda: self._backend.give(self._take_over(child)), child.close)
+        return Attempt.of(child, lambda fork: self._backend.give(self._take_over(fork)), command, options)
 
     def close(self) -> None:
         """End the agent's session, and everything it started, for every client. A second call does nothing."""
