@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sandboxes
+from branched import Place
 from sandboxes import needs_bwrap, run_as
 from system import is_alive, wait_until
 
@@ -29,37 +29,14 @@ if reason := fault():
 user, mine = sandboxes.user, sandboxes.mine
 
 
-class Place:
-    """A project in a directory of the user, and the layers of its branch beside it."""
-
-    def __init__(self, mine: Path) -> None:
-        self.base, self.layers = mine / "home" / "project", mine / "state" / "branch"
-        for path in (self.base / "sub", self.layers.parent):
-            path.mkdir(parents=True)
-        (self.base / "file").write_text("base\n")
-        for path in mine.rglob("*"):
-            os.chown(path, mine.stat().st_uid, mine.stat().st_gid)
-
-    @contextmanager
-    def session(self, **options: Any) -> Iterator[Session]:
-        ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE, as a program is that was just started
-        given: dict[str, Any] = {"cwd": self.base, "branch": self.base, "branch_dir": self.layers, "timeout": 20}
-        with Session(**given | options) as session:
-            yield session
-
-    def check_untouched(self) -> None:
-        assert (self.base / "file").read_text() == "base\n"
-        assert sorted(path.name for path in self.base.rglob("*")) == ["file", "sub"]
-
-
 @pytest.fixture
 def place(mine: Path) -> Place:
-    return Place(mine)
+    return Place(mine, "sub")
 
 
 @pytest.fixture
 def ours(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+    return Place(tmp_path, "sub")
 
 
 def test_branch_takes_what_is_written_and_the_directory_stays_as_it_is(user: str, place: Place) -> None:

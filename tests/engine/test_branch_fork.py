@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sandboxes
+from branched import Place
 from daemons import running
 from sandboxes import needs_bwrap, run_as
 from system import wait_until
@@ -39,31 +37,6 @@ from shellsession.models import Changes
 if reason := fault():
     pytest.skip(reason, allow_module_level=True)
 user, mine = sandboxes.user, sandboxes.mine
-
-
-class Place:
-    """A project, and the layers of its branch beside it."""
-
-    def __init__(self, top: Path) -> None:
-        self.base, self.layers = top / "project", top / "layers"
-        self.base.mkdir()
-        (self.base / "file").write_text("base\n")
-        for path in (self.base, self.base / "file"):
-            os.chown(path, top.stat().st_uid, top.stat().st_gid)
-
-    @contextmanager
-    def session(self, **options: Any) -> Iterator[Session]:
-        ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE, as a program is that was just started
-        given: dict[str, Any] = {"cwd": self.base, "branch": self.base, "branch_dir": self.layers, "timeout": 20}
-        with Session(**given | options) as session:
-            yield session
-
-    @property
-    def names(self) -> list[str]:
-        """The layers, and the directories of forks."""
-        found = [name for name in os.listdir(self.layers / "layers") if name != "base"]
-        forks = self.layers / "forks"
-        return sorted(found + (os.listdir(forks) if forks.exists() else []))
 
 
 def changed(session: Session, since: str = "") -> list[str]:
@@ -109,7 +82,7 @@ def test_fork_begins_with_the_files_of_its_parent_and_neither_sees_what_the_othe
             assert later.run("cat file; ls -1").stdout == "parent\nfile\n"
 
     run_as(user, scenario)
-    assert (place.base / "file").read_text() == "base\n"
+    place.check_untouched()
 
 
 def test_layers_stay_as_long_as_the_parent_or_a_fork_has_them(place: Place) -> None:
@@ -257,7 +230,7 @@ def test_fork_of_an_agent_finds_its_branch_in_a_later_daemon(place: Place, tmp_p
             other.branch.discard()
             other.close()
     assert os.listdir(tmp_path / "state" / "shellsession" / "branches") == []
-    assert (place.base / "file").read_text() == "base\n"
+    place.check_untouched()
 
 
 def test_attempts_leave_nothing(place: Place, tmp_path: Path) -> None:
@@ -344,4 +317,4 @@ def test_fork_and_attempt_in_a_sandbox_are_confined_to_the_branch(user: str, min
                 _ = sh.branch.path
 
     run_as(user, scenario)
-    assert (place.base / "file").read_text() == "base\n"
+    place.check_untouched()
