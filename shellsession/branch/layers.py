@@ -60,8 +60,8 @@ class Layers:
     @contextmanager
     def freeing(self) -> Iterator[None]:
         """Let what frees space have that which is reserved."""
-        with suppress(FileNotFoundError):
-            os.unlink(os.path.join(self.top, _RESERVE))
+        with suppress(FileNotFoundError):  # emptied only: ext4 may take as long for a new file as for the rest
+            os.truncate(os.path.join(self.top, _RESERVE), 0)
         try:
             yield
         finally:
