@@ -15,7 +15,10 @@ _PATHS_MOST: Final = 1 << 15
 
 
 class Listing(NamedTuple):
-    """What bash has listed: the bytes, and what they mean. ``begun``: how many commands had begun by then."""
+    """What bash has listed: the bytes, and what they mean.
+
+    ``begun``: how many commands had begun by then; -1: it is of a bash that has ended.
+    """
 
     data: bytes
     dump: Snapshot

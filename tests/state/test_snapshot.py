@@ -29,6 +29,7 @@ from shellsession import (
 )
 from shellsession.engine.io.control_socket import ControlSocket
 from shellsession.engine.verbs import state
+from shellsession.models import Changes
 from shellsession.state import dump
 from shellsession.state.values import Function, Variable
 
@@ -214,6 +215,14 @@ def test_locale_with_backslashes_in_characters_is_refused(name: str, tmp_path: P
         with pytest.raises(SnapshotUnavailable, match=name):
             sh.run("touch never", changes=True)
         assert list(tmp_path.iterdir()) == []
+
+
+def test_what_the_old_bash_has_listed_is_no_state_of_the_new_one() -> None:
+    with Session() as sh:
+        sh.run("X=1")
+        sh.snapshot()
+        sh.restart()
+        assert sh.run("Y=2", changes=True).changes == Changes(added=(("variable", "Y"),))
 
 
 def test_failed_startup_still_fails() -> None:

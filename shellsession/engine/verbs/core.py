@@ -89,13 +89,15 @@ class Core:
         self.attended: Call | None = None  # the command that the current verb waits on
         self.interrupt_requested = False  # another thread wants the next attended command ended
         self.idle_since = time.monotonic()  # when the last command ended
+        self.listing: Listing | None = None  # the last one of bash's state
         self.forget_bash()
         _CORES.add(self)
 
     def forget_bash(self) -> None:
         """Reset what we know about bash, because a new one is about to start."""
         self.know(Known())
-        self.listing: Listing | None = None  # the last one of bash's state
+        if self.listing is not None:  # the new bash may get the same state: then its listing needs not be parsed
+            self.listing = self.listing._replace(begun=-1)
         self.setter = b"s" + fresh_nonce()[:8]  # the name of the function that sets `$?` (see Frame)
 
     def learn(self, **facts: Any) -> None:
