@@ -12,16 +12,17 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 from commands import cli, running as command
-from daemons import Daemon, Raw, running
+from daemons import Daemon, Raw, running, served
 from gates import Gate
 from persons import Sits
 from questions import POLICY, answered, asked, decide, in_thread, waiting
 from sandboxes import needs_bwrap
-from system import PYTHON, wait_until
+from system import PATIENCE, PYTHON, wait_until
 
 from shellsession import (
     TTY,
@@ -76,13 +77,14 @@ def test_yes_lets_one_call_run_and_no_equal_one_that_came_meanwhile(
         others = [connect(sh.agent, daemon.socket, False) for _ in range(2)]
         with in_thread(lambda: others[0].run("echo x >> f")) as one:
             decide(daemon, asked(daemon, sh.agent)["id"])
+            found = Event()
+            others[1].on_wait = lambda _: found.set()
             with in_thread(lambda: others[1].run("echo x >> f")) as two:
-                time.sleep(0.2)  # it is waiting for its turn by now; on a slow machine it asks, and nobody answers
+                assert found.wait(PATIENCE)  # it has the same yes, and waits for its turn
                 gate.open()
                 assert one.exception() is None
-                for question in waiting(daemon, sh.agent):
-                    decide(daemon, question["id"], "decline")
-                assert isinstance(two.exception(), PolicyRefused)
+                with pytest.raises(PolicyRefused, match="used by another call of the same command"):
+                    two.result()
         assert first.result().exit_code is not None
     assert (place / "f").read_text() == "x\n"
 
@@ -241,11 +243,12 @@ def test_equal_commands_that_wait_at_once_need_a_yes_each(sh: RemoteSession, dae
 def test_accepted_command_waits_while_somebody_holds_the_session(
     sh: RemoteSession, daemon: Daemon, place: Path
 ) -> None:
+    answered(sh, daemon, "accept_rule", "true")
     with in_thread(lambda: sh.run("echo x >> f")) as result, Raw(daemon.socket) as person:
         id = asked(daemon, sh.agent)["id"]
         person.ask("hold", agent=sh.agent, holder="me")
         decide(daemon, id)
-        time.sleep(0.2)  # in which it would run
+        person.run(sh.agent, "true", holder="me")  # it would run before this one
         assert not (place / "f").exists()
         person.close()
         assert result.result().exit_code == 0
@@ -324,14 +327,14 @@ def test_watcher_is_told_of_the_question(raw: Raw, sh: RemoteSession, daemon: Da
 
 
 def test_question_outlives_its_asker_and_gives_the_answer_to_the_next(
-    sh: RemoteSession, daemon: Daemon, place: Path
+    raw: Raw, sh: RemoteSession, daemon: Daemon, place: Path
 ) -> None:
     program = f"from shellsession import connect\nconnect({sh.agent!r}, {daemon.socket!r}, False).run('echo x >> f')"
     asker = os.posix_spawn(sys.executable, [sys.executable, "-c", program], os.environ)
     id = asked(daemon, sh.agent)["id"]
     os.kill(asker, signal.SIGKILL)
     os.waitpid(asker, 0)
-    time.sleep(2.5)  # longer than the daemon waits for a client to come back
+    wait_until(lambda: served(raw) == 1, "the end of its request: its client has not come back")
     decide(daemon, id)
     assert not (place / "f").exists()
     sh.run("echo x >> f")  # the same again: it has its yes
@@ -394,7 +397,9 @@ def test_forgotten_agent_has_neither_questions_nor_rules_in_any_later_daemon(tmp
 def test_session_whose_question_waits_is_not_closed_for_being_idle(daemon: Daemon, agent: str) -> None:
     def leave_idle() -> None:
         connect(agent, daemon.socket, False, idle_ttl=0.2).disconnect()
-        time.sleep(1)  # five times what it may be idle, in which the daemon looks a hundred times
+        with connect(agent + "idle", daemon.socket, False, idle_ttl=0.2) as other:
+            other.run("true")  # it is idle for a shorter time
+        wait_until(lambda: other.agent not in {one["agent"] for one in admin.agents(daemon.socket)}, "its end")
 
     with connect(agent, daemon.socket, False, policy=POLICY) as sh:
         with in_thread(lambda: sh.run("echo hi")) as result:
@@ -534,7 +539,7 @@ def test_answer_from_inside_a_session_is_refused(how: str, sh: RemoteSession, da
 
 
 _ENDS = """
-import json, os, socket, sys, time
+import json, os, select, socket, sys
 s = socket.socket(socket.AF_UNIX)
 s.connect(sys.argv[1])
 hello = json.loads((file := s.makefile("rb")).readline())
@@ -542,12 +547,12 @@ def ask(number, **fields):
     number = f"{hello['incarnation']}.{hello['connection']}.{number}"
     s.sendall(json.dumps({"protocol": hello["protocol"], "id": number, **fields}).encode() + b"\\n")
     return file.readline().decode()
-if sys.argv[4:]:
+if sys.argv[3:]:
     assert '"value":false' in ask(1, verb="cancel", request="x").replace(" ", "")
+process = os.pidfd_open(os.getpid())
 if os.fork():
     os._exit(0)
-while os.getppid() == int(sys.argv[3]):
-    time.sleep(0.01)
+select.select([process], [], [])
 print(ask(2, verb="answer", question=sys.argv[2], decision="accept"))
 """
 
@@ -559,8 +564,8 @@ def test_answer_over_the_connection_of_a_process_that_has_ended_is_refused(
     (place / "ends.py").write_text(_ENDS)
     with in_thread(lambda: sh.run("true")) as own:
         id = asked(daemon, sh.agent)["id"]
-        shell = f"{PYTHON} ends.py {daemon.socket} {id} $BASHPID {known}"
-        said = subprocess.run(["bash", "-c", f"exec {shell}"], cwd=place, capture_output=True, text=True, check=True)
+        words = [sys.executable, "ends.py", daemon.socket, id, *known.split()]
+        said = subprocess.run(words, cwd=place, capture_output=True, text=True, check=True)
         assert "has ended" in said.stdout
         decide(daemon, id, "decline")
         assert own.exception() is not None
