@@ -61,6 +61,13 @@ def attempts(daemon: Daemon, agent: str) -> list[str]:
     return [one for one in listed(daemon) if one.startswith(f"{agent}-attempt-")]
 
 
+def close_idle(daemon: Daemon, *agents: str) -> None:
+    """Have the daemon close those of these agents' sessions that are idle, and wait until it has."""
+    for one in (*agents, other := agents[0] + "idle"):  # which is idle for a shorter time than the others
+        connect(one, daemon.socket, False, idle_ttl=0.2).disconnect()
+    wait_until(lambda: other not in listed(daemon), "the end of another session")
+
+
 # -- an attempt asks in the name of its agent
 
 
@@ -114,9 +121,7 @@ def test_attempt_whose_question_waits_is_not_closed_for_being_idle(daemon: Daemo
     ):
         question = asked(daemon, agent)
         both = {agent, *attempts(daemon, agent)}
-        for one in (*both, other := agent + "idle"):
-            connect(one, daemon.socket, False, idle_ttl=0.2).disconnect()
-        wait_until(lambda: other not in listed(daemon), "the end of another one")
+        close_idle(daemon, *both)
         assert both <= listed(daemon)
         decide(daemon, question["id"], "decline")
         assert isinstance(made.exception(), PolicyRefused)
@@ -196,8 +201,8 @@ def test_attempt_that_was_idle_for_too_long_leaves_its_name_free(
         sh.run("X=1")
         raw.ask("fork", agent=agent, to=name, attempt=True)
         assert raw.run(name, "X=2")["exit_code"] == 0
-        connect(name, daemon.socket, False, idle_ttl=0.1).disconnect()
-        wait_until(lambda: name not in listed(daemon), "its end for being idle")
+        close_idle(daemon, name)
+        wait_until(lambda: name not in listed(daemon), "its end")
         raw.ask("fork", agent=agent, to=name, attempt=True)
         assert raw.run(name, "exit $X")["exit_code"] == 1
         cli(daemon.socket, "kill", name)
@@ -242,3 +247,17 @@ def test_attempt_that_has_ended_cannot_be_applied_and_its_session_goes_on(
         attempt.discard()
         assert sh.run("echo $X").stdout == "\n"
         sh.close()
+
+
+# -- what it needs meanwhile
+
+
+def test_session_is_not_idle_while_an_attempt_of_it_is_open(daemon: Daemon, agent: str, place: Path) -> None:
+    with connect(agent, daemon.socket, False, cwd=place, branch=place) as sh:
+        sh.run("X=1")
+        attempt = sh.attempt("true")
+        close_idle(daemon, agent)
+        assert sh.run("echo $X").stdout == "1\n"
+        attempt.discard()
+        close_idle(daemon, agent)
+        wait_until(lambda: agent not in listed(daemon), "its end")

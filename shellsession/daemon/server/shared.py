@@ -234,6 +234,7 @@ class Sessions:
         shared = self._add(agent, session, parent.secrets, rules)
         if attempt:
             shared.asks_as, shared.is_forgotten = parent.asks_as, True
+            parent.asks_as.attempts.add(shared)
         return shared
 
     def keep_branch(self, shared: SharedSession) -> None:
@@ -321,6 +322,7 @@ class Sessions:
         """Remove a closed session: refuse the requests that are queued for it, and notify the watchers."""
         shared.note_shell_end()
         shared.hold.end()
+        shared.asks_as.attempts.discard(shared)
         if self._shared.get(shared.agent) is shared:
             self.approvals.end_session(shared.agent)
         self._agents.registry.forget(shared.agent, shared.session)
@@ -452,14 +454,16 @@ class SharedSession:
         self.receipts, self._syncs = receipts
         self.approvals: Approvals  # of the daemon
         self.asks_as: SharedSession = self  # a person is asked in the name of its agent; of an attempt: its parent
+        self.attempts = set[SharedSession]()  # of its agent
         session.is_needed = self._is_needed
         policy = self.engine.options.policy
         self.has_queue = policy is not None and policy.confirm == "queue"  # its questions wait in the daemon
         session._on_change(self.check_end)
 
     def _is_needed(self) -> bool:
-        """Is a person attached, or asked? A question ends with the session, and so does an answer that waits."""
-        return self.session.attached or self.approvals.has_asked(self.agent)
+        """Is a person attached or asked, or an attempt open? These need the session, and so does an unused answer."""
+        has_attempts = any(not one.session.closed for one in self.attempts)
+        return self.session.attached or has_attempts or self.approvals.has_asked(self.agent)
 
     @property
     def is_attempt(self) -> bool:
