@@ -335,7 +335,7 @@ class AsyncSession(Base, LoopSession[Request]):
 
     async def open(self) -> Self:
         """As ``Session.open``."""
-        await self._start(lambda: self._mine().open(), TaskPlace())
+        await self._start(lambda: self._mine().start(), TaskPlace())
         return self
 
     async def _run(self, request: Request, granted: str | None = None) -> Result:

@@ -182,7 +182,7 @@ class Session(Base, ThreadSession[Request]):
 
     def open(self) -> Self:
         """Start bash now, rather than at the first command. Raises ShellUnavailable."""
-        self._start(lambda: self._mine().open(), ThreadPlace())
+        self._start(lambda: self._mine().start(), ThreadPlace())
         return self
 
     def _run(self, request: Request) -> Result:

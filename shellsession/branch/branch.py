@@ -378,21 +378,22 @@ class Branch:
         """The directory over which that layer was made."""
         return self._disk.upper(self.layers[number - 1]) if number else self.base
 
-    def keep_before(self, state: bytes, most: int) -> str:
+    def keep_before(self, state: bytes, at: float, most: int) -> str:
         """Freeze what was written, and make an automatic checkpoint of the moment before it; return its name.
 
-        ``state``: that of the shell at that moment. The last ``most`` of these checkpoints stay. There is a new layer.
+        ``state``: that of the shell at that moment, ``at``. The last ``most`` of these checkpoints stay. There is a new
+        layer.
         """
         with self._changing():
             self._freeze()
-            return self._keep_moment(self.layers[:-2], state, most)
+            return self._keep_moment(self.layers[:-2], state, at, most)
 
-    def _keep_moment(self, layers: list[str], state: bytes, most: int) -> str:
+    def _keep_moment(self, layers: list[str], state: bytes, at: float, most: int) -> str:
         numbers = (int(name[len(_AUTOMATIC) :]) for name in self._checkpoints if _IS_AUTOMATIC(name))
         name = f"{_AUTOMATIC}{max(numbers, default=0) + 1}"
         before = self._checkpoints[self._parent].layers if self._parent else []
         size = sum(_size(self._disk.upper(one)) for one in layers if one not in before)
-        made = Checkpoint(name, time.time(), size, self._parent)
+        made = Checkpoint(name, at, size, self._parent)
         self._checkpoints[name] = _Frozen(made, layers, _put(self._path(_STATES), state), is_automatic=True)
         self._parent = name
         for old in [one for one, frozen in self._checkpoints.items() if frozen.is_automatic][:-most]:
@@ -470,7 +471,7 @@ class Branch:
         """
         with self._changing():
             self._refuse_other(fork)  # what the old bash has written at its end, in a trap, does not count
-            name = self._keep_moment(self.layers[:-1], state, most) if most else ""
+            name = self._keep_moment(self.layers[:-1], state, time.time(), most) if most else ""
             self.layers = fork.layers[:-1]
             self._add_layer()
         return name
@@ -492,6 +493,10 @@ class Branch:
         self.refuse_applying()
         with open(self._path(_STATES, self._named(name).state), "rb") as file:
             return file.read()
+
+    def time_of(self, name: str) -> float:
+        """The moment that a checkpoint has kept, as by time.time. Raises InvalidRequest."""
+        return self._named(name).checkpoint.at
 
     def roll_back(self, name: str, drop: bool = False) -> bool:
         """Bring the files back to a checkpoint. What was written since, and is in none, is gone.

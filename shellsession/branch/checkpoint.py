@@ -14,8 +14,8 @@ _NAME_MAX: Final = 100
 class Checkpoint(NamedTuple):
     """A moment of a branch to which ``rollback`` brings back the files, and the shell.
 
-    ``at``: when it was made, as by time.time. ``size``: the bytes of what was written since the checkpoint before it,
-    ``parent``; that is "" for the first.
+    ``at``: the moment that it has kept, as by time.time. ``size``: the bytes of what was written since the checkpoint
+    before it, ``parent``; that is "" for the first.
     """
 
     name: str

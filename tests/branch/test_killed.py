@@ -114,7 +114,7 @@ CHANGES: Final[dict[str, Callable[[Branch], Any]]] = {
     "discard": lambda opened: opened.discard(),
     "apply": lambda opened: opened.apply(None, False),
     "close and open": closed_and_opened,
-    "automatic checkpoint": lambda opened: opened.keep_before(b"before", 2),
+    "automatic checkpoint": lambda opened: opened.keep_before(b"before", 1.0, 2),
     "fork": lambda opened: forked(opened).close(),
     "take over": taken_over,
 }

@@ -489,3 +489,28 @@ def test_history_shows_a_command_that_was_lost_beside_a_later_one_with_its_id(tm
         ["a", "c1", "0", "-", "k", "true"],
         ["a", "c2", "0", "-", "-", "sleep", "0.2"],
     ]
+
+
+@pytest.mark.parametrize("files_only", [False, True])
+def test_rollback_forgets_the_keys_of_what_it_takes_back(ours: Daemon, tmp_path: Path, files_only: bool) -> None:
+    (base := tmp_path / "base").mkdir()
+    with connect("a", ours.socket, False, cwd=base, branch=base, auto_checkpoints=5) as sh:
+
+        def run(key: str) -> bool:
+            return sh.run(f"echo {key} >>log", idempotency_key=key).replayed
+
+        assert not run("before")
+        first = sh.checkpoint()
+        assert not run("after")
+        assert not run("later")
+        assert run("after")
+        sh.rollback(first, files_only=files_only)
+        assert run("before")
+        assert not run("after")
+        assert sh.read_file("log") == b"before\nafter\n"
+        for _ in range(3):
+            assert not run("undone")
+            sh.rollback(files_only=files_only)  # only that command
+        assert run("after")
+        assert sh.read_file("log") == b"before\nafter\n"
+        sh.close()

@@ -141,9 +141,10 @@ class Model(RuleBasedStateMachine):
     def daemon_is_killed(self, is_power_cut: bool) -> None:
         if is_power_cut:
             self.disk.rows = dict(self.disk.synced)
-            self.known = {name: self.on_disk[name] for name in self.disk.rows}
-        else:  # what could not be deleted from a full disk is found again
-            self.known = {name: self.known.get(name, "unknown") for name in self.disk.rows}
+            self.known = self.on_disk
+        # What could not be deleted from a full disk is found again.
+        self.known = {name: self.known.get(name, "unknown") for name in self.disk.rows}
+        self.began = {name: row.began for name, row in self.disk.rows.items()}
         self.known = {name: "unknown" if known == "running" else known for name, known in self.known.items()}
         self.running.clear()
         self.receipts = Receipts(self.disk, LIFETIME)
@@ -158,6 +159,17 @@ class Model(RuleBasedStateMachine):
                 del kept[name]
         self.ran = {name for name in self.ran if name[0] != agent}
         self.running = {request: name for request, name in self.running.items() if name[0] != agent}
+
+    @precondition(lambda self: self.known)
+    @rule(agent=st.sampled_from("ab"), back=st.sampled_from([0.0, LIFETIME / 4, LIFETIME / 2]))
+    def agent_is_rolled_back(self, agent: str, back: float) -> None:
+        self.disk.is_full, moment = False, self.now - back
+        self.receipts.forget_after(agent, moment)
+        for name in [one for one, known in self.known.items() if one[0] == agent and isinstance(known, bytes)]:
+            if self.began[name] > moment:
+                for kept in (self.known, self.on_disk, self.disk.synced):
+                    kept.pop(name, None)
+                self.ran.discard(name)
 
     @precondition(lambda self: self.known)
     @rule()

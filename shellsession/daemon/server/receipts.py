@@ -178,6 +178,17 @@ class Receipts:
         self._store.forget_receipts(agent)
         return True
 
+    def forget_after(self, agent: str, moment: float) -> None:
+        """Forget the receipts of an agent whose commands were begun after that moment, and have ended."""
+        with suppress(OSError):
+            self._read()
+            for name in [*reversed(self._of[agent].names)] if agent in self._of else ():
+                if (found := self._store.receipt(*name)) is None or not found.ended:
+                    continue
+                if found.began <= moment:
+                    break
+                self._drop(name)
+
     @property
     def agents(self) -> tuple[str, ...]:
         """The agents that have receipts."""

@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...agents import STATE_IS_LOST, WAS_IDLE, AsyncAgents
@@ -440,7 +441,7 @@ class SharedSession:
         self.is_continued = False  # what comes back is the state after the last command
         self._unread: Result | None = None  # how the last command ended, if its client left before that
         self.owner: Connection | None = None  # of the client that last got a result
-        self.engine.adapt(tells_unread=False)
+        self.engine.adapt(tells_unread=False, on_rollback=partial(receipts[0].forget_after, agent))
         self.users = 0  # verbs in the session or queued for it: while there are any, a failed start does not remove it
         self.turn = asyncio.Lock()  # for commands: the oldest request gets it first
         self._checks: set[asyncio.Task[None]] = set()  # at most one, see ``_notice_end``
@@ -673,7 +674,7 @@ class SharedSession:
 
         Raises ReceiptUnavailable, and ShellUnavailable if there is no bash to send it to.
         """
-        await self.session.open()
+        await self.session.open()  # a rollback goes back to this moment, so the receipt must be of a later one
         self.receipts.send(self.agent, key, digest, request, self.session.pid or 0, time.time())
         self._with_receipt, self.printed = (request, self.engine.begun, key), None
         try:

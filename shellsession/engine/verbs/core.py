@@ -45,6 +45,7 @@ class Host(NamedTuple):
     ``reader``: reads what comes while no verb runs. ``forget_fd``: called before a descriptor gets another reader.
     ``exit_code_of``: asks bash, if the session is idle; see ``Engine.exit_code``. ``agent``: whose session it is.
     ``tells_unread``: a result says if nobody has read the one before; a daemon tells that its clients.
+    ``on_rollback``: is called after a rollback, with the moment to which that went back, as by time.time.
     """
 
     reader: Reader = DRAINER
@@ -53,6 +54,7 @@ class Host(NamedTuple):
     forget_fd: Callable[[int], None] = lambda fd: None
     on_close: Callable[[], None] = lambda: None
     tells_unread: bool = True
+    on_rollback: Callable[[float], None] = lambda at: None
     agent: str = ""
 
 

@@ -200,6 +200,14 @@ def _at_once(call: Callable[[], T]) -> Steps[T]:
     return call()
 
 
+class _Moment(NamedTuple):
+    """A moment to which a rollback can go back: the state of bash, how many commands had begun, and time.time."""
+
+    state: Snapshot
+    begun: int
+    at: float
+
+
 class Engine(Core):
     """The operations of one session, as generators. They say what they wait for; the caller waits."""
 
@@ -212,10 +220,16 @@ class Engine(Core):
         # Of bash at the checkpoints of this session, with what is not written to disk.
         self._states: dict[str, Snapshot] = {}
         self._forked_from: Snapshot | None = None  # the state of the session of which this one is a fork
-        # With automatic checkpoints: the state before what was written last, and how many commands had begun then.
-        self._moment: tuple[Snapshot, int] | None = None
+        self._moment: _Moment | None = None  # with automatic checkpoints: the one before what was written last
 
     # -- open
+
+    def start(self) -> Steps[None]:
+        """Start bash if there is none, and note the moment to which a rollback can go back. Raises as ``open``."""
+        yield from self.open()
+        if self.options.auto_checkpoints and self._is_idle():
+            with suppress(ShellSessionError):
+                yield from self._checkpoint_before()
 
     def open(self, snapshot: Snapshot | None = None) -> Steps[None]:
         """Start bash if there is none, and run the startup commands. Raises ShellUnavailable.
@@ -684,7 +698,7 @@ class Engine(Core):
         branch = yield from self._on_branch(end_jobs)
         if is_undo := not name:
             name = yield from self._last_automatic(branch)
-        stored, go_back = branch.state(name), partial(branch.roll_back, name, is_undo)
+        stored, at, go_back = branch.state(name), branch.time_of(name), partial(branch.roll_back, name, is_undo)
         if not files_only:
             known = self._states.get(name)
             then = known or Snapshot.from_bytes(stored)
@@ -692,9 +706,11 @@ class Engine(Core):
             if known is None:  # an earlier session has made the checkpoint
                 missing = state.not_in_file(then, self.environment())
                 restored = self.restored = Restored((*restored.not_restored, *missing))
-            return restored
-        snapshot = yield from self.snapshot((), None)
-        return (yield from self._with_layer(branch, snapshot, _at_once(go_back)))[1]
+        else:
+            snapshot = yield from self.snapshot((), None)
+            _, restored = yield from self._with_layer(branch, snapshot, _at_once(go_back))
+        self.host.on_rollback(at)
+        return restored
 
     def _last_automatic(self, branch: Branch) -> Steps[str]:
         """Return the checkpoint of the moment before what was written last. Raises InvalidRequest."""
@@ -821,17 +837,17 @@ class Engine(Core):
         Raises JobsRunning and SnapshotUnavailable.
         """
         branch, most = self.the_branch(), self.options.auto_checkpoints
-        if not (is_written := branch.is_written) and self._moment is not None and self._moment[1] == self.begun:
+        if not (is_written := branch.is_written) and self._moment is not None and self._moment.begun == self.begun:
             return
         if is_written:
             self._refuse_writers(branch)
         snapshot = yield from self.snapshot((), None)
         if is_written:
-            then = snapshot if self._moment is None else self._moment[0]
-            keep = partial(branch.keep_before, then.for_file().to_bytes(), most)
+            then, _, at = self._moment or _Moment(snapshot, 0, time.time())
+            keep = partial(branch.keep_before, then.for_file().to_bytes(), at, most)
             name, _ = yield from self._with_layer(branch, snapshot, _at_once(keep))
             self._keep_state(branch, name, then)
-        self._moment = snapshot, self.begun
+        self._moment = _Moment(snapshot, self.begun, time.time())
 
     def _keep_state(self, branch: Branch, name: str, snapshot: Snapshot) -> None:
         """Keep the state of bash at a checkpoint, and no state of one that is gone."""
