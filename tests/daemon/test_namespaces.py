@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 import sandboxes
 from daemons import Daemon, answers, running
-from system import PATIENCE, PYTHON, wait_until
+from system import PATIENCE, PYTHON, mentioning, wait_until
 
 from shellsession import DaemonUnavailable, VersionMismatch, connect
 from shellsession.daemon.client.admin import shutdown
@@ -143,9 +144,12 @@ def test_where_proc_shows_no_namespaces_the_root_directory_stands_for_them(runti
     with running(runtime / "daemon") as daemon:
         program = shlex.quote(PROGRAM)
         shown = f"{PYTHON} -c '{told}'; {program} run --socket {daemon.socket} -- echo wrong"
-        there = f"{program} run -- 'echo ran'; {program} stop"
+        there = f"{program} run -- 'echo ran'"
         words = ["unshare", "--mount", "sh", "-c", f"mount -t tmpfs none /proc && {{ {shown}; {there}; }}"]
         done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    for pid in mentioning(f"{runtime}/shellsession-"):  # without /proc a daemon cannot know who asks it to end
+        os.kill(pid, signal.SIGTERM)
+    wait_until(lambda: not mentioning(f"{runtime}/shellsession-"), "the end of the daemon there")
     if done.stderr.startswith(("unshare:", "mount:")):
         pytest.skip("no namespaces here")
     root = "{}.{}".format(*proc.identity("/"))

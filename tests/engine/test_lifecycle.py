@@ -56,7 +56,7 @@ def _nothing_is_left() -> Iterator[None]:
     files = of_host(os.getpid())
     yield
     wait_until(lambda: set(threading.enumerate()) <= threads, "the end of the threads")
-    assert descriptors() == fds
+    assert descriptors() <= fds  # less: what the tests of other files have left may be collected now
     assert descendants(os.getpid()) <= children
     assert of_host(os.getpid()) == files == set()
 
