@@ -158,8 +158,8 @@ class Walk:
         assert tree(self.base) == self.expected, step
 
 
-@pytest.mark.timeout(1200 if SOAK else 60)
-@settings(max_examples=2000 if SOAK else 10)
+@pytest.mark.timeout(3000 if SOAK else 300)
+@settings(max_examples=2000 if SOAK else 200)
 @given(_STEPS)
 def test_branch_holds_what_a_plain_directory_holds(steps: list[str]) -> None:
     with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
