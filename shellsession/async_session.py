@@ -48,10 +48,9 @@ if TYPE_CHECKING:
     import asyncio
 
     from .branch.attempt import AsyncAttempt
-    from .branch.branch import Branch
     from .branch.checkpoint import Checkpoint
     from .engine.verbs.call import Call
-    from .engine.verbs.engine import Engine, Frozen
+    from .engine.verbs.engine import Engine
     from .engine.verbs.session_job import SessionJob
     from .policy.rules import Policy
     from .state.snapshot import Snapshot
@@ -221,8 +220,9 @@ class AsyncSession(Base, LoopSession[Request]):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _start(self, verb: Callable[[], Steps[T]], place: TaskPlace) -> T:
-        """Do what starts bash if there is none; see ``Session._start``."""
+    async def do_in_bash(self, verb: Callable[[], Steps[T]], place: TaskPlace | None = None) -> T:
+        """As ``Session.do_in_bash``."""
+        place = place or TaskPlace()
         while True:
             try:
                 return await self.do(verb(), place)
@@ -237,12 +237,12 @@ class AsyncSession(Base, LoopSession[Request]):
         The policy may ask a person, and keeps no other caller waiting meanwhile. One of them may change the directory.
         """
         if (policy := self.engine.options.policy) is None:
-            return await self._start(lambda: verb(request), TaskPlace(request.waits))
+            return await self.do_in_bash(lambda: verb(request), TaskPlace(request.waits))
         while True:
             cwd = self.cwd
             judged = await permitted(policy, request, cwd, granted)
             try:
-                return await self._start(partial(self.engine.judged, cwd, verb, judged), TaskPlace(judged.waits))
+                return await self.do_in_bash(partial(self.engine.judged, cwd, verb, judged), TaskPlace(judged.waits))
             except Moved:
                 pass
 
@@ -335,7 +335,7 @@ class AsyncSession(Base, LoopSession[Request]):
 
     async def open(self) -> Self:
         """As ``Session.open``."""
-        await self._start(lambda: self._mine().start(), TaskPlace())
+        await self.do_in_bash(lambda: self._mine().start())
         return self
 
     async def _run(self, request: Request, granted: str | None = None) -> Result:
@@ -396,8 +396,8 @@ class AsyncSession(Base, LoopSession[Request]):
         try:
             while True:
                 self._ensure_reader()
-                if self._busy_loop() is None:
-                    await to_its_end(self._look())  # a cancelled reader must not end the command
+                if self._busy_loop() is None and self._mine().handed_back is not None:
+                    await to_its_end(self.do(self.engine.look()))  # a cancelled reader must not end the command
                 for notice in reader.own():
                     yield notice
                 if reader.is_over or (until is not None and time.monotonic() >= until):
@@ -505,13 +505,6 @@ class AsyncSession(Base, LoopSession[Request]):
         method = weakref.WeakMethod(do)
         self._poller.on_unawaited = lambda: None if (call := method()) is None else call()
 
-    async def _look(self) -> Result | None:
-        """Return the result of a command that was handed back and has ended, or None. This does not deliver it."""
-        engine = self._mine()
-        if engine.handed_back is not None:
-            await self.do(engine.look())
-        return engine.due
-
     async def close_if_idle(self, idle: float | None) -> None:
         """Close the session if nothing has run in it for ``idle`` seconds."""
         if idle is not None and self._busy_loop() is None and not self.is_needed():
@@ -533,12 +526,7 @@ class AsyncSession(Base, LoopSession[Request]):
 
     async def snapshot(self, *, exclude: Sequence[str] = (), secrets: Sequence[str] = ()) -> Snapshot:
         """As ``Session.snapshot``."""
-        return await self._start(self._snapshot_steps(exclude, secrets), TaskPlace())
-
-    async def _keep_state(self) -> None:
-        """With ``recover=True``: keep the state, if something has run since it was kept last."""
-        if self._busy_loop() is None and self.state == "idle":
-            await self.do(self._mine().keep())
+        return await self.do_in_bash(self._snapshot_steps(exclude, secrets))
 
     async def restore(self, snapshot: Snapshot) -> Restored:
         """As ``Session.restore``."""
@@ -548,13 +536,13 @@ class AsyncSession(Base, LoopSession[Request]):
 
     async def checkpoint(self, name: str = "", *, end_jobs: bool = False) -> Checkpoint:
         """As ``Session.checkpoint``."""
-        return await self._start(self._checkpoint_steps(name, end_jobs), TaskPlace())
+        return await self.do_in_bash(self._checkpoint_steps(name, end_jobs))
 
     async def rollback(
         self, checkpoint: Checkpoint | str = "", *, files_only: bool = False, end_jobs: bool = False
     ) -> Restored:
         """As ``Session.rollback``."""
-        return await self._start(self._rollback_steps(checkpoint, files_only, end_jobs), TaskPlace())
+        return await self.do_in_bash(self._rollback_steps(checkpoint, files_only, end_jobs))
 
     async def checkpoints(self) -> list[Checkpoint]:
         """As ``Session.checkpoints``."""
@@ -567,11 +555,8 @@ class AsyncSession(Base, LoopSession[Request]):
     @property
     def branch(self) -> AsyncBranchFiles:
         """As ``Session.branch``; its methods are coroutines."""
-        return AsyncBranchFiles(self._act_on_branch, self._mine().branch_path)
-
-    async def _act_on_branch(self, action: str, given: dict[str, Any]) -> Any:
-        """Do what a method of ``AsyncBranchFiles`` does."""
-        return await self._start(lambda: self._mine().act_on_branch(action, given), TaskPlace())
+        act = self._mine().act_on_branch
+        return AsyncBranchFiles(lambda *given: self.do_in_bash(partial(act, *given)), self.engine.branch_path)
 
     async def fork(self) -> Self:
         """As ``Session.fork``."""
@@ -583,7 +568,8 @@ class AsyncSession(Base, LoopSession[Request]):
     async def fork_many(self, count: int) -> list[Self | ShellSessionError]:
         """As ``Session.fork_many``."""
         check_count(count)
-        begun, children = await self._fork_with(self._forked, count), list[Self | ShellSessionError]()
+        begun = await self.do_in_bash(lambda: self._mine().fork(self._forked, count))
+        children = list[Self | ShellSessionError]()
         async with AsyncExitStack() as made:  # a cancelled task leaves none
             for child in begun:
                 made.push_async_exit(child)
@@ -607,16 +593,9 @@ class AsyncSession(Base, LoopSession[Request]):
     async def _take_over(self, fork: AsyncSession) -> Restored:
         """As ``Session._take_over``."""
         frozen = await fork.do(fork.engine.frozen())
-        restored = await self._go_on(frozen)
+        restored = await self.do_in_bash(lambda: self._mine().take_over(frozen))
         await fork.close()
         return restored
-
-    async def _go_on(self, frozen: Frozen) -> Restored:
-        return await self._start(lambda: self._mine().take_over(frozen), TaskPlace())
-
-    async def _fork_with(self, begin: Callable[[Snapshot, Branch | None], T], count: int = 1) -> list[T]:
-        """Return what ``begin`` makes of the state and of a fork of the branch, this many times."""
-        return await self._start(lambda: self._mine().fork(begin, count), TaskPlace())
 
     async def _restart(self, verb: Callable[[], Steps[Restored]], keep_state: bool = False) -> Restored:
         self._refuse_callbacks()
@@ -627,7 +606,8 @@ class AsyncSession(Base, LoopSession[Request]):
         elif keep_state:
             verb = await self.do(engine.restart_with_state(), TaskPlace(is_restart=True))
         self._kill_running(RESTARTED)
-        return await self._start(verb, TaskPlace(is_restart=True))  # calls that wait for their turn run in the new bash
+        # Calls that wait for their turn run in the new bash.
+        return await self.do_in_bash(verb, TaskPlace(is_restart=True))
 
     async def close(self) -> None:
         """As ``Session.close``, for tasks. It does all of this even if the task is cancelled meanwhile."""

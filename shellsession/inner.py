@@ -3,8 +3,7 @@
 Its names are no promise to callers, and no release note speaks of them. Whatever else is needed is added here first;
 tests compare.
 
-Not here is what the daemon alone needs of an ``AsyncSession``: ``_request``, ``_run``, ``_look``, ``_on_change``,
-``_keep_state``, ``_act_on_branch``, ``_fork_with`` and ``_go_on``.
+Not here is what the daemon alone needs of an ``AsyncSession``: ``_request``, ``_run`` and ``_on_change``.
 """
 
 from __future__ import annotations
@@ -65,6 +64,10 @@ class InnerHere(Inner, Protocol):
     @property
     def do(self) -> Callable[..., Any]:
         """Do the steps of a verb of ``engine`` once no other caller is in a verb."""
+
+    @property
+    def do_in_bash(self) -> Callable[..., Any]:
+        """Do a verb of ``engine``, a function that returns its steps, in a bash that is started if there is none."""
 
     @property
     def close_if_idle(self) -> Callable[[float | None], Any]:

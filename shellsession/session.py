@@ -121,8 +121,12 @@ class Session(Base, ThreadSession[Request]):
         self.engine.forget_output(result := self.do(steps))
         return result
 
-    def _start(self, verb: Callable[[], Steps[T]], place: ThreadPlace) -> T:
-        """Do what starts bash if there is none. If a restart is pending before anything began, let it go first."""
+    def do_in_bash(self, verb: Callable[[], Steps[T]], place: ThreadPlace | None = None) -> T:
+        """Do a verb that starts bash if there is none. If a restart is pending before it has begun, let that go first.
+
+        ``verb`` returns its steps, and is called again after a restart.
+        """
+        place = place or ThreadPlace()
         while True:
             try:
                 return self.do(verb(), place)
@@ -135,13 +139,13 @@ class Session(Base, ThreadSession[Request]):
         The policy may ask a person, and keeps no other caller waiting meanwhile. One of them may change the directory.
         """
         if (policy := self.engine.options.policy) is None:
-            return self._start(partial(verb, request), ThreadPlace(request.waits, request.command))
+            return self.do_in_bash(partial(verb, request), ThreadPlace(request.waits, request.command))
         while True:
             cwd = self.cwd
             permitted = policy.check(request, cwd=cwd)
             place = ThreadPlace(permitted.waits, permitted.command)
             try:
-                return self._start(partial(self.engine.judged, cwd, verb, permitted), place)
+                return self.do_in_bash(partial(self.engine.judged, cwd, verb, permitted), place)
             except Moved:
                 pass
 
@@ -182,7 +186,7 @@ class Session(Base, ThreadSession[Request]):
 
     def open(self) -> Self:
         """Start bash now, rather than at the first command. Raises ShellUnavailable."""
-        self._start(lambda: self._mine().start(), ThreadPlace())
+        self.do_in_bash(lambda: self._mine().start())
         return self
 
     def _run(self, request: Request) -> Result:
@@ -395,7 +399,7 @@ class Session(Base, ThreadSession[Request]):
         ``left_out`` of the snapshot names what was left out. Raises SessionBusy while a command runs that was handed
         back, and SnapshotUnavailable if bash does not list its state.
         """
-        return self._start(self._snapshot_steps(exclude, secrets), ThreadPlace())
+        return self.do_in_bash(self._snapshot_steps(exclude, secrets))
 
     def restore(self, snapshot: Snapshot) -> Restored:
         """Restart, run the startup commands, and give the new bash the state of the snapshot.
@@ -413,7 +417,7 @@ class Session(Base, ThreadSession[Request]):
         ``name``: by which ``rollback`` finds it; by default one that is free. ``end_jobs``: kill the jobs that run.
         Raises JobsRunning while one does, SessionBusy, BranchUnavailable and SnapshotUnavailable.
         """
-        return self._start(self._checkpoint_steps(name, end_jobs), ThreadPlace())
+        return self.do_in_bash(self._checkpoint_steps(name, end_jobs))
 
     def rollback(
         self, checkpoint: Checkpoint | str = "", *, files_only: bool = False, end_jobs: bool = False
@@ -426,7 +430,7 @@ class Session(Base, ThreadSession[Request]):
         ``files_only``: keep bash as it is. ``end_jobs``: as for ``checkpoint``. What was written since then is lost,
         unless a later checkpoint has it. The result lists what differs, as that of ``restore`` does.
         """
-        return self._start(self._rollback_steps(checkpoint, files_only, end_jobs), ThreadPlace())
+        return self.do_in_bash(self._rollback_steps(checkpoint, files_only, end_jobs))
 
     def checkpoints(self) -> list[Checkpoint]:
         """Return the checkpoints of the branch, the oldest first. Raises BranchUnavailable."""
@@ -440,7 +444,7 @@ class Session(Base, ThreadSession[Request]):
     def branch(self) -> BranchFiles:
         """What was written on the branch of the files: show it, apply it, or discard it."""
         act = self._mine().act_on_branch
-        return BranchFiles(lambda *given: self._start(lambda: act(*given), ThreadPlace()), self.engine.branch_path)
+        return BranchFiles(lambda *given: self.do_in_bash(partial(act, *given)), self.engine.branch_path)
 
     def fork(self) -> Self:
         """Return a new session with the state of this one, and with its options: limits, sandbox, policy, redaction.
@@ -459,7 +463,7 @@ class Session(Base, ThreadSession[Request]):
     def fork_many(self, count: int) -> list[Self | ShellSessionError]:
         """Return this many forks of one moment, each a session or the error that its start raised."""
         check_count(count)
-        begun = self._start(lambda: self._mine().fork(self._forked, count), ThreadPlace())
+        begun = self.do_in_bash(lambda: self._mine().fork(self._forked, count))
         children = list[Self | ShellSessionError]()
         with ExitStack() as made:  # Ctrl-C leaves none
             for child in begun:
@@ -488,7 +492,7 @@ class Session(Base, ThreadSession[Request]):
     def _take_over(self, fork: Session) -> Restored:
         """Go on with the files and the shell of a fork, and close that."""
         frozen = fork.do(fork.engine.frozen())
-        restored = self._start(lambda: self._mine().take_over(frozen), ThreadPlace())
+        restored = self.do_in_bash(lambda: self._mine().take_over(frozen))
         fork.close()
         return restored
 
@@ -503,7 +507,7 @@ class Session(Base, ThreadSession[Request]):
             elif keep_state:
                 verb = self.do(engine.restart_with_state(), place)
             self._kill_running(RESTARTED)
-            return self._start(verb, place)
+            return self.do_in_bash(verb, place)
         finally:
             if place in places:
                 places.remove(place)

@@ -186,7 +186,7 @@ def test_an_interrupt_that_a_look_has_carried_out_is_reported(place: Path) -> No
         async with AsyncSession(cwd=place) as sh:
             for _ in range(5):
                 await sh.run("echo hi; sleep 100", timeout=0.05, on_timeout="yield")
-                look = asyncio.create_task(sh._look())
+                look = asyncio.create_task(sh.do(sh.engine.look()))
                 await asyncio.sleep(0)
                 assert (await sh.interrupt()).outcome == "interrupted"
                 await look

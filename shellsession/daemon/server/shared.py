@@ -820,7 +820,9 @@ class SharedSession:
     async def _notice_end(self) -> None:
         """Notice that a handed-back command has ended, so that the session is free although no client waits for it."""
         with suppress(ShellSessionError):
-            if (result := await self.session._look()) is not None:
+            if self.engine.handed_back is not None:
+                await self.session.do(self.engine.look())
+            if (result := self.engine.due) is not None:
                 self.next_result(self.deliveries.last, result)
 
     def _log_end(self, command: bytes, result: Result) -> None:
@@ -851,7 +853,8 @@ class SharedSession:
         engine = self.engine
         if isinstance(engine, Recovering) and not self.is_forgotten:
             with suppress(ShellSessionError):
-                await self.session._keep_state()
+                if self.session.state == "idle" and not self.session.is_in_use():
+                    await self.session.do(engine.keep())
             kept = engine.kept
             if kept is None or kept is self.stored or self.is_forgotten:
                 return

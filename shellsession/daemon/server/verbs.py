@@ -576,7 +576,7 @@ async def _on_branch(shared: SharedSession, incoming: Incoming) -> Answer:
             found = await session.checkpoints()
         else:
             given = arguments(name, paths=request.paths, overwrite=request.overwrite)
-            found = await session._act_on_branch(request.action, given) or ()
+            found = await session.do_in_bash(partial(shared.engine.act_on_branch, request.action, given)) or ()
     part = found if isinstance(found, bytes) else to_part([list(one) for one in found])
     return Answer({"value": None}, (part,))
 
@@ -584,8 +584,9 @@ async def _on_branch(shared: SharedSession, incoming: Incoming) -> Answer:
 async def _fork(sessions: Sessions, shared: SharedSession, request: requests.Fork) -> Answer:
     if request.attempt:
         shared.engine.refuse_without_branch()
+    begin = partial(sessions.fork, shared, request.to, request.attempt)
     with shared.attending():
-        (child,) = await shared.session._fork_with(partial(sessions.fork, shared, request.to, request.attempt))
+        (child,) = await shared.session.do_in_bash(partial(shared.engine.fork, begin))
     try:
         await child.session.open()
         if not request.attempt:
@@ -612,7 +613,7 @@ async def _take_over(sessions: Sessions, shared: SharedSession, agent: str) -> A
         )
     with fork.attending():
         frozen = await fork.session.do(fork.engine.frozen())
-    report = await _restart_with(shared, lambda: shared.session._go_on(frozen))
+    report = await _restart_with(shared, lambda: shared.session.do_in_bash(partial(shared.engine.take_over, frozen)))
     shared.note_restored()
     await _forget(sessions, fork)
     return _reported(report)
