@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, overload
 
 from ..errors import BranchUnavailable, InvalidRequest
+from ..signatures import awaited
 from .checkpoint import Checkpoint, name_of_checkpoint
 
 if TYPE_CHECKING:
@@ -81,7 +82,8 @@ class BranchFiles(_Shown):
 
     def discard(self) -> None:
         """Give up all that was written, and the checkpoints. Bash stays as it is. Raises JobsRunning."""
-        self._act("discard", arguments())
+        done: None = self._act("discard", arguments())
+        return done
 
 
 class AsyncBranchFiles(_Shown):
@@ -96,11 +98,5 @@ class AsyncBranchFiles(_Shown):
         found: tuple[Change, ...] | bytes = await self._act("patch" if patch else "diff", arguments(since, patch))
         return found
 
-    async def apply(self, paths: Sequence[str] | None = None, *, overwrite: bool = False) -> tuple[Change, ...]:
-        """As ``BranchFiles.apply``."""
-        done: tuple[Change, ...] = await self._act("apply", arguments(paths=paths, overwrite=overwrite))
-        return done
-
-    async def discard(self) -> None:
-        """As ``BranchFiles.discard``."""
-        await self._act("discard", arguments())
+    apply = awaited(BranchFiles.apply)
+    discard = awaited(BranchFiles.discard)
