@@ -1,8 +1,8 @@
-"""Write what a branch changes to its base, so that a kill at any moment loses nothing.
+"""Write the changes of a branch to its base, so that a kill at any moment loses nothing.
 
-A journal names all changes before the first one. Then every new file is copied to a temporary name in the directory
-where it belongs. Only when all are on the disk, each is renamed into its place; removals come last, the deepest first.
-So each path of the base is old or new at any moment, and the next apply finishes what was begun.
+A journal first lists all changes. Then each new file is copied to a temporary name in the directory where it belongs.
+When all are on the disk, each is renamed into place. Removals come last, the deepest first. So at any moment each path
+of the base is old or new, and the next apply finishes an interrupted one.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from .changes import Change, change_of, compare
 from .trees import MARK, Entry, Trees, dress, entry_at, listed, open_directory, open_file, split, sync
 
 JOURNAL: Final = "apply.json"
-# It exists once all new files are on the disk under their temporary names.
+# This file exists once all new files are on the disk under their temporary names.
 _STAGED: Final = "apply.staged"
-# What was applied before: the inode and the ctime of each path, which are no sign of somebody else.
+# The inode and the ctime of each path that was applied before: they are no sign of another writer.
 APPLIED: Final = "applied.json"
 _CLOCK_REALTIME_COARSE: Final = 5
 _BLOCK: Final = 512  # the unit of st_blocks
@@ -37,9 +37,9 @@ _NOTHING: Final = "nothing was changed"
 
 
 def moment(base: str) -> int:
-    """Return the time of the base's file system in nanoseconds, for ``opened``. Nothing is seen of it in the base.
+    """Return the time of the base's file system in nanoseconds, for ``opened``. The base does not visibly change.
 
-    Take it before the branch is mounted: what changes in the same tick of the clock, some ms, counts as older.
+    Call it before the branch is mounted: a change in the same tick of the clock, some ms, counts as older.
     """
     try:
         fd = os.open(base, os.O_TMPFILE | os.O_WRONLY, 0o600)
@@ -61,14 +61,14 @@ def apply(
     overwrite: bool = False,
     done: Callable[[str], object] = lambda step: None,
 ) -> tuple[Change, ...]:
-    """Write the changes of the layers to the base, and return them. An apply that was cut off is finished first.
+    """Write the changes of the layers to the base, and return them. Finishes an interrupted apply first.
 
     ``home``: the directory of the branch, where the journal is. ``opened``: what ``moment`` returned. ``paths``: only
-    these, below the base, and what lies in them. A change that is skipped (see ``Change``) is left out; setuid and
-    setgid bits of files and capabilities are not written. ``done``: called with the name of each step after it.
+    these, below the base, and what is in them. Skipped changes (see ``Change``) are left out, as are setuid and setgid
+    bits and capabilities of files. ``done``: called with the name of each step after it.
 
-    Raises Conflict if a path that the branch changes has changed in the base since then, before anything is written;
-    ``overwrite`` writes it nevertheless. Raises ApplyFailed if the disk is full or the system refuses.
+    Raises Conflict before anything is written, if a changed path has also changed in the base since ``opened``;
+    ``overwrite`` writes anyway. Raises ApplyFailed if the disk is full or the system refuses.
     """
     earlier = _resume(home, overwrite, done)
     with Trees(base, layers) as trees, _locked(trees.roots[0]):
@@ -87,14 +87,14 @@ def apply(
 
 
 def _resume(home: str, overwrite: bool, done: Callable[[str], object]) -> tuple[Change, ...]:
-    """Finish an apply that was cut off, and return its changes; () if there is none."""
+    """Finish an interrupted apply, and return its changes; () if there is none."""
     if not (journal := _read(home, JOURNAL)):
         return ()
     job = _Job.of(journal, done)
     with _failing(_BEGUN), Trees(job.base, job.layers) as trees, _locked(trees.roots[0]):
         about = os.fstat(trees.roots[0])
         if [about.st_dev, about.st_ino] != journal["of"]:
-            raise ApplyFailed(f"{job.base} is another directory than the one that was written to: move it back")
+            raise ApplyFailed(f"{job.base} is not the directory that was written to: move that one back")
         is_staged = _read(home, _STAGED).get("nonce") == job.nonce
         if not is_staged:
             _unstage(trees.roots[0], job)
@@ -103,9 +103,9 @@ def _resume(home: str, overwrite: bool, done: Callable[[str], object]) -> tuple[
 
 
 class _Job:
-    """What to do: the changes, and for each new file the path where it is staged.
+    """The work of an apply: the changes, and for each new file the path where it is staged.
 
-    ``tops``: those that are renamed from there into their place: a new directory comes with all that is in it.
+    ``tops``: those to rename from there into place. A new directory brings everything in it along.
     ``done``: called after each step.
     """
 
@@ -166,7 +166,7 @@ def _carry_out(trees: Trees, home: str, job: _Job, overwrite: bool, is_staged: b
 
 
 def _chosen(found: Iterable[Change], paths: list[str] | None) -> tuple[Change, ...]:
-    """Return the changes to write. A directory stays if something in it has to stay."""
+    """Return the changes to write. A directory is not removed if something in it must stay."""
     if wrong := [path for path in paths or () if path.startswith(("/", "../")) or path == ".."]:
         raise InvalidRequest(f"paths must be below the branch's directory, not {wrong[0]!r}")
     found = tuple(found)
@@ -197,17 +197,17 @@ def _is_directory(entry: Entry | None) -> bool:
 
 
 def _is_set(change: Change) -> bool:
-    """Is it a directory that stays one, and gets another mode, owner or attributes?"""
+    """Is it a directory before and after, with another mode, owner or attributes?"""
     return _is_directory(change.before) and _is_directory(change.after)
 
 
 def _crosses(change: Change) -> bool:
-    """Does a directory take the place of something else, or the reverse?"""
+    """Does a directory replace something else, or something else a directory?"""
     return bool(change.before and change.after) and _is_directory(change.before) != _is_directory(change.after)
 
 
 def _conflicts(trees: Trees, chosen: Iterable[Change], opened: int, applied: dict[str, Any]) -> Iterator[str]:
-    """Find what has changed in the base since ``opened``, unless we did it."""
+    """Find what others have changed in the base since ``opened``."""
 
     def is_new(path: str, inode: int, changed: int) -> bool:
         return changed > opened and applied.get(path) != [inode, changed]
@@ -218,7 +218,7 @@ def _conflicts(trees: Trees, chosen: Iterable[Change], opened: int, applied: dic
                 if is_new(change.path, change.before.inode, change.before.changed):
                     yield change.path
             elif change.after and (above := places.find(split(change.path)[0])) is not None:
-                # A file that the branch got from the base, and that has gone there; or one that it renamed.
+                # A file that the branch has from the base, where it is gone now; or one that the branch has renamed.
                 about = os.fstat(above)
                 own = applied.get(split(change.path)[0] or ".") == [about.st_ino, about.st_ctime_ns]
                 if about.st_mtime_ns > opened and not own and _is_copy(trees, change.path, change.after):
@@ -226,7 +226,7 @@ def _conflicts(trees: Trees, chosen: Iterable[Change], opened: int, applied: dic
 
 
 def _is_copy(trees: Trees, path: str, entry: Entry) -> bool:
-    """Has overlayfs copied this from a layer below?"""
+    """Did overlayfs copy this from a layer below?"""
     if entry.type == "link":
         return False
     with _opened(trees.open(entry.layer, split(path)[0])) as at:
@@ -236,7 +236,7 @@ def _is_copy(trees: Trees, path: str, entry: Entry) -> bool:
 
 
 def _late_conflicts(base: int, job: _Job) -> Iterator[str]:
-    """Find what has changed in the base since the journal was written, among what is still to do."""
+    """Find what has changed in the base since the journal was written, among the remaining changes."""
     with closing(_Places(base)) as places:
         for change in job.changes:
             if _is_set(change) or split(change.path)[0] in job.staged:  # it comes with its directory
@@ -247,12 +247,12 @@ def _late_conflicts(base: int, job: _Job) -> Iterator[str]:
             ):
                 continue
             staged = job.staged.get(change.path)
-            if staged is None or places.entry(staged):  # else it is in its place already
+            if staged is None or places.entry(staged):  # else it is in place already
                 yield change.path
 
 
 def _has_time(now: Entry, before: Entry) -> bool:
-    """Is it unchanged since? What we do in a directory, or to another link of a file, changes its time as well."""
+    """Is it unchanged since? Our work in a directory, or on another link of a file, also changes its ctime."""
     return before.type == "directory" or before.links > 1 or now.changed == before.changed
 
 
@@ -318,7 +318,7 @@ def _unstage(base: int, job: _Job) -> None:
 
 
 def _publish(trees: Trees, job: _Job) -> None:
-    """Rename what is staged into its place, and remove what the branch has removed. It may be done in part already."""
+    """Rename what is staged into place, and remove what the branch has removed. Part of it may be done already."""
     base = trees.roots[0]
     _rename(base, job, [change for change in job.tops if not _crosses(change)])
     gone = [change for change in job.changes if change.before and (change.after is None or _crosses(change))]
@@ -338,7 +338,7 @@ def _publish(trees: Trees, job: _Job) -> None:
                 _opened(trees.open(change.after.layer, change.path)) as origin,
                 _opened(open_directory(base, change.path)) as fd,
             ):
-                if change.what == ("mode",):  # of the base itself, the layers have nothing but the mode
+                if change.what == ("mode",):  # the layers have only the mode of the base itself
                     os.fchmod(fd, change.after.mode)
                 else:
                     dress(origin, fd, with_times=False)
@@ -355,7 +355,7 @@ def _rename(base: int, job: _Job, changes: Iterable[Change]) -> None:
 
 
 def _loosen(base: int, changes: Iterable[Change]) -> None:
-    """Let the owner write to directories that get another mode or are removed, as the branch must have done."""
+    """Let the owner write to directories that are removed or get another mode, as the branch had to."""
     for change in changes:
         if change.before and change.before.type == "directory" and ~change.before.mode & _ALL_OF_OWNER:
             with suppress(FileNotFoundError, NotADirectoryError), _opened(open_directory(base, change.path)) as fd:
@@ -363,7 +363,7 @@ def _loosen(base: int, changes: Iterable[Change]) -> None:
 
 
 def _record(base: int, job: _Job) -> dict[str, Any]:
-    """Return the inodes and times of what was written, and of the directories where."""
+    """Return the inodes and times of what was written, and of its directories."""
     with closing(_Places(base)) as places:
         paths = {path for change in job.changes for path in (change.path, split(change.path)[0] or ".")}
         found = {path: places.entry(path) for path in sorted(paths)}
@@ -391,7 +391,7 @@ def _copy_file(origin: int, source: str, at: int, name: str) -> None:
 
 
 def _data(fd: int) -> Iterator[tuple[int, int]]:
-    """Return where a file has data: a sparse one has holes between."""
+    """Return the ranges of a file that have data: a sparse file has holes between them."""
     about = os.fstat(fd)
     if about.st_blocks * _BLOCK >= about.st_size:
         yield 0, about.st_size
@@ -405,7 +405,7 @@ def _data(fd: int) -> Iterator[tuple[int, int]]:
 
 
 class _Places:
-    """Paths below an open directory. It keeps the directory that was used last open: many paths share one."""
+    """Paths below an open directory. The directory used last stays open, as many paths share one."""
 
     def __init__(self, root: int) -> None:
         self._root, self._path, self._fd = root, "", -1
@@ -445,7 +445,7 @@ def _opened(fd: int) -> Iterator[int]:
 
 @contextmanager
 def _locked(base: int) -> Iterator[None]:
-    """Let one apply at a time write to a base, where the file system can."""
+    """Let one apply at a time write to a base, if the file system supports locks."""
     with suppress(OSError):
         fcntl.flock(base, fcntl.LOCK_EX)
     yield  # closing the descriptor unlocks it

@@ -1,4 +1,4 @@
-"""``Attempt``: what became of a command that was tried on a fork of a session."""
+"""``Attempt``: a command that was tried on a fork of a session, and its outcome."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class _Tried:
 class Attempt(_Tried):
     """A command that was tried on a fork of a session: ``session.attempt`` returns it.
 
-    ``result``: of the command. ``changes``: what it wrote on the branch, sorted by path. At the end of a ``with`` block
-    it is discarded, unless it was applied.
+    ``result``: of the command. ``changes``: what it wrote on the branch, sorted by path. The end of a ``with`` block
+    discards it, unless it was applied.
     """
 
     @classmethod
     def of(cls, fork: Any, apply: Callable[[Any], Any], command: Command, options: RunOptions) -> Self:
-        """Run the command on the fork of a session, which is closed if that fails. ``apply`` takes the fork over."""
+        """Run the command on the fork of a session, and close the fork if that fails. ``apply`` takes the fork over."""
         try:
             result = fork.run(command, **options)
             return cls(result, fork.branch.diff(FORKED), partial(apply, fork), fork.close)
@@ -59,10 +59,10 @@ class Attempt(_Tried):
         self.discard()
 
     def apply(self) -> Restored:
-        """Let the session go on with the files and the shell of the attempt. The result says what did not come over.
+        """Continue the session with the files and the shell of the attempt. The result lists what is missing.
 
-        Raises Conflict, and changes nothing, if the files or the shell of the session have changed since: of several
-        attempts one can be applied. Raises JobsRunning, too, and SessionBusy.
+        Raises Conflict, and changes nothing, if the files or the shell of the session have changed since: only one of
+        several attempts can be applied. Raises JobsRunning and SessionBusy, too.
         """
         self._refuse_over()
         restored: Restored = self._apply()
@@ -70,7 +70,7 @@ class Attempt(_Tried):
         return restored
 
     def discard(self) -> None:
-        """Give up what the attempt has written, and its shell. A second call does nothing."""
+        """Throw away the files and the shell of the attempt. A second call does nothing."""
         if not self._is_over:
             self._is_over = True
             self._discard()

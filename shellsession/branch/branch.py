@@ -2,12 +2,12 @@
 
 On disk, in the directory of the branch::
 
-    branch.json   what it is a branch of, the names of its layers, the lowest first, and its checkpoints
+    branch.json   its base, the names of its layers, the lowest first, and its checkpoints
     states/N      the state of the shell at a checkpoint
 
-``layers`` says where the layers are. The last one is written to, by one mount only. All below it are frozen. A
-checkpoint is a list of frozen layers. A fork is a branch that begins with frozen layers of another one. Law:
-branch.json is written last, and names only what is there.
+``layers`` says where the layers are. Only the last one is writable, and only one mount writes to it. All below it are
+frozen. A checkpoint is a list of frozen layers. A fork is a branch that begins with frozen layers of another one. Law:
+branch.json is written last, and names only what exists.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ from .patch import patch
 _STATES: Final = "states"
 _HOME: Final = "branches"
 _FORMAT: Final = 1
-# With more layers, those that no checkpoint keeps apart are merged.
+# With more layers, neighbours that no checkpoint separates are merged.
 _MANY: Final = 50
-# The name of an automatic checkpoint is this, and a number.
+# The name of an automatic checkpoint: this and a number.
 _AUTOMATIC: Final = "auto-"
 _IS_AUTOMATIC: Final = re.compile(_AUTOMATIC + "[0-9]{1,9}").fullmatch
 
 
 class _Frozen(NamedTuple):
-    """A checkpoint, and what it consists of: frozen layers, and the file with the state of the shell."""
+    """A checkpoint with its frozen layers and the name of the file with the state of the shell."""
 
     checkpoint: Checkpoint
     layers: list[str]
@@ -69,7 +69,7 @@ class _Frozen(NamedTuple):
 
 
 class _Mount(NamedTuple):
-    """A mount: the directory of its file system that it shows, and where."""
+    """A mount: it shows the directory ``root`` of its file system at ``point``."""
 
     device: str
     root: str
@@ -79,7 +79,7 @@ class _Mount(NamedTuple):
 class Branch:
     """A branch of ``base``. ``directory``: where its layers are; None: in a new one.
 
-    It is made by ``open``, and ``spaces`` are its namespaces from then on.
+    ``open`` makes the branch, and then ``spaces`` has its namespaces.
     """
 
     def __init__(self, base: str, directory: str | None) -> None:
@@ -88,13 +88,13 @@ class Branch:
         self.layers: list[str] = []
         self._disk = Layers(self.directory)
         self._checkpoints: dict[str, _Frozen] = {}
-        self._parent = ""  # the checkpoint of which the files are a continuation
-        self._is_fresh = False  # there is no record of it yet
-        self._is_temporary = False  # it is removed when it is closed, whatever was written
-        self._link = ""  # the path by which a later session finds a fork
-        self._version = object()  # another one after each change of the files that is no writing to the last layer
-        self._forked_from: object = None  # the version of the branch of which it is a fork
-        self._opened = 0  # what ``apply.moment`` said when the branch was begun, or applied as a whole
+        self._parent = ""  # the checkpoint that the files are based on
+        self._is_fresh = False  # it has no record yet
+        self._is_temporary = False  # ``close`` removes it, even if it has changes
+        self._link = ""  # the path at which a later session finds a fork
+        self._version = object()  # replaced when another last layer is mounted
+        self._forked_from: object = None  # the version of the parent when this was forked off
+        self._opened = 0  # what ``apply.moment`` returned when the branch was begun, or last applied as a whole
         self.spaces: mounts.Spaces | None = None
         self._lock = -1
 
@@ -117,7 +117,7 @@ class Branch:
             self._is_fresh = False
             return self.spaces
         except BaseException as error:
-            if self._is_temporary:  # the next call tries it again, and its record must be there
+            if self._is_temporary:  # the next call tries again, and needs its record
                 self._leave()
             else:
                 self.close()
@@ -129,33 +129,33 @@ class Branch:
             raise
 
     def close(self) -> None:
-        """Give up the namespaces. If nothing was written, remove the layers; else a later ``open`` goes on."""
+        """Close the namespaces. Remove the layers if nothing was written; else a later ``open`` continues."""
         was_open = self._leave()
         lock, self._lock = self._lock, -1
         if lock >= 0:
-            with suppress(FileNotFoundError):  # somebody has removed the directory
+            with suppress(FileNotFoundError):  # the directory was removed by somebody else
                 if self._is_fresh or self._is_temporary or (was_open and not self.has_changes()):
                     self._remove_all()
             os.close(lock)
 
     def _leave(self) -> bool:
-        """Give up the namespaces. True if there were any."""
+        """Close the namespaces. Returns whether there were any."""
         spaces, self.spaces = self.spaces, None
         if spaces is not None:
             spaces.close()
         return spaces is not None
 
     def has_changes(self) -> bool:
-        """Whether anything was written on the branch, or it has checkpoints."""
+        """Whether the branch has checkpoints, or anything was written on it."""
         return bool(self._checkpoints) or any(map(self._is_written, range(len(self.layers))))
 
     def entering(self, is_sandboxed: bool) -> list[SystemCall]:
-        """The calls with which a child enters the branch. It must be open."""
+        """The calls with which a child enters the branch, which must be open."""
         assert self.spaces is not None
         return mounts.entering(self.spaces, is_sandboxed)
 
     def _remove_all(self) -> None:
-        """Remove all that is ours, but no layer that another branch has. A directory that a caller has named stays."""
+        """Remove the branch, but no layer that another one uses. A directory that a caller named stays."""
         top = self._disk.top
         with self._disk.alone():
             if self._disk.is_of_fork:
@@ -173,7 +173,7 @@ class Branch:
             self._disk.remove_files()
 
     def _check(self, all_mounts: list[_Mount]) -> None:
-        """Raise BranchUnavailable if there can be no branch of this directory, or not with its layers there."""
+        """Raise BranchUnavailable if the base cannot have a branch, or cannot have its layers there."""
         base = self.base
         if not os.path.isdir(base):
             raise BranchUnavailable(f"branch: {base!r} is not a directory: make it, or name another")
@@ -200,7 +200,7 @@ class Branch:
                 )
 
     def _covered(self, all_mounts: list[_Mount]) -> list[str]:
-        """The directories that nobody shall see on the branch: those of the layers, and further ways to the base."""
+        """The directories to hide on the branch: those of the layers, and other paths to the base."""
         top = self._disk.top
         found = {os.path.dirname(top) if self._is_at_home else top}
         for path in (self.base, top):
@@ -216,7 +216,7 @@ class Branch:
 
     @property
     def _is_at_home(self) -> bool:
-        """Whether the directory of its layers is among those that we have named."""
+        """Whether we, and not a caller, chose the directory of its layers."""
         return os.path.dirname(self._disk.top) == os.path.realpath(_home())
 
     # -- on disk
@@ -239,7 +239,7 @@ class Branch:
         self._disk.make()
 
     def _refuse_foreign(self) -> None:
-        """Raise BranchUnavailable if this is the directory of something else. Nothing in it is changed before."""
+        """Raise BranchUnavailable if the directory is used for something else. Call this before any change in it."""
         names = os.listdir(self.directory) if os.path.isdir(self.directory) else []
         if RECORD not in names and not all(name in (LAYERS, FORKS, _STATES) or is_file(name) for name in names):
             raise BranchUnavailable(
@@ -247,7 +247,7 @@ class Branch:
             )
 
     def _read(self) -> None:
-        """Read what was written last. Raises BranchUnavailable for a branch of something else."""
+        """Read the record. Raises BranchUnavailable if it is of another base or format."""
         self.layers, self._checkpoints, self._parent, self._opened = [], {}, "", 0
         if (record := record_of(self.directory)) is None:
             self._is_fresh = True
@@ -267,13 +267,14 @@ class Branch:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Let the block change which layers and checkpoints there are: as a whole, or not at all if anything fails.
+        """Change the layers and checkpoints in the block: all of it takes effect, or nothing if anything fails.
 
-        A new last layer is mounted once the record that names it is written, and before the record gets its name. Until
-        then a kill leaves what was before. Nothing has been written to the layer by then. Raises BranchUnavailable.
+        The new record is written under a temporary name, then a new last layer is mounted, then the record is renamed.
+        A kill before that leaves the old branch, and nothing has been written to the new layer. Raises
+        BranchUnavailable.
         """
         before = self.layers, self._checkpoints, self._parent, self._opened
-        self.layers = [*self.layers]  # and what the block changes of a checkpoint are these copies
+        self.layers = [*self.layers]  # the block changes copies
         self._checkpoints = {name: one._replace(layers=[*one.layers]) for name, one in self._checkpoints.items()}
         with signals_deferred(), self._disk.alone():
             try:
@@ -291,7 +292,7 @@ class Branch:
             self._sweep()
 
     def _mount(self, before: list[str]) -> None:
-        """Mount the layers if the last one is another than before."""
+        """Mount the layers if the last one has changed."""
         if self.layers[-1] != before[-1]:
             assert self.spaces is not None
             mounts.stack(self.spaces, self.base, self.layers)
@@ -311,7 +312,7 @@ class Branch:
         write_record(self.directory, record, before)
 
     def _sweep(self) -> None:
-        """Remove the layers and states that nothing names. An apply that was interrupted may need each of them."""
+        """Remove unused layers and states, unless an apply was interrupted, which may need any of them."""
         if self._is_applying:
             return
         named = {name for one in self._checkpoints.values() for name in one.layers}.union(self.layers)
@@ -324,7 +325,7 @@ class Branch:
         return os.path.exists(self._path(JOURNAL))
 
     def refuse_applying(self) -> None:
-        """Raise ApplyFailed if an apply was cut off."""
+        """Raise ApplyFailed if an apply was interrupted."""
         if self._is_applying:
             raise ApplyFailed(f"{self.base} has a part of the changes, as an apply was interrupted: apply again first")
 
@@ -335,7 +336,7 @@ class Branch:
         return [one.checkpoint for one in self._checkpoints.values()]
 
     def free_name(self, name: str) -> str:
-        """The name for a new checkpoint, which must be free; "": any. Raises InvalidRequest."""
+        """The name for a new checkpoint; for "" a free one. Raises InvalidRequest if it is taken."""
         if name in self._checkpoints:
             raise InvalidRequest(f"there is a checkpoint {name!r} already: drop it first, or choose another name")
         numbers = (f"checkpoint-{number}" for number in count(1))
@@ -344,7 +345,7 @@ class Branch:
     def freeze(self, name: str, state: bytes) -> tuple[Checkpoint, bool]:
         """Make a checkpoint of the files as they are, with the ``state`` of the shell.
 
-        Also returns whether there is a new layer, which the shell must enter. Nothing may write meanwhile.
+        Also returns whether there is a new layer, which the shell must enter. No process may write meanwhile.
         """
         last = self.layers[-1]
         with self._changing():
@@ -355,34 +356,34 @@ class Branch:
         return made, is_new
 
     def _freeze(self) -> bool:
-        """Freeze the layer that is written to, if anything is in it. Returns whether there is a new one."""
+        """Freeze the last layer if anything is in it. Returns whether there is a new one."""
         if is_new := self.is_written:
             self._merge()
             self._add_layer()
         return is_new
 
     def freeze_last(self) -> bool:
-        """Freeze the files as they are, without a checkpoint. Returns as ``freeze`` does."""
+        """Freeze the files as they are, without a checkpoint. Returns whether there is a new layer."""
         with self._changing():
             return self._freeze()
 
     @property
     def is_written(self) -> bool:
-        """Whether anything was written since the files were frozen last."""
+        """Whether anything was written since the last freeze."""
         return self._is_written(len(self.layers) - 1)
 
     def _is_written(self, number: int) -> bool:
         return self._disk.is_written(self.layers[number], self._below(number))
 
     def _below(self, number: int) -> str:
-        """The directory over which that layer was made."""
+        """The directory just below that layer."""
         return self._disk.upper(self.layers[number - 1]) if number else self.base
 
     def keep_before(self, state: bytes, at: float, most: int) -> str:
-        """Freeze what was written, and make an automatic checkpoint of the moment before it; return its name.
+        """Freeze what was written, and make an automatic checkpoint of the moment before it. Returns its name.
 
-        ``state``: that of the shell at that moment, ``at``. The last ``most`` of these checkpoints stay. There is a new
-        layer.
+        ``state``: that of the shell at that moment, ``at``. The last ``most`` automatic checkpoints stay. There must
+        be changes, so there is always a new layer.
         """
         with self._changing():
             self._freeze()
@@ -401,7 +402,7 @@ class Branch:
         return name
 
     def last_automatic(self) -> str:
-        """The last automatic checkpoint of which the files are a continuation. Raises InvalidRequest."""
+        """The last automatic checkpoint that the files are based on. Raises InvalidRequest."""
         name = self._parent
         while name and not self._checkpoints[name].is_automatic:
             name = self._checkpoints[name].checkpoint.parent
@@ -410,9 +411,9 @@ class Branch:
         return name
 
     def fork(self, state: bytes) -> Self:
-        """Make a branch with the files as they were frozen last, which is removed when it is closed.
+        """Make a branch that begins with the frozen files. ``close`` removes it.
 
-        Its checkpoint FORKED is this moment, with the ``state`` of the shell.
+        Its checkpoint FORKED has the files as they are now, and the ``state`` of the shell.
         """
         with self._disk.alone():
             made = type(self)(self.base, self._disk.new_fork())
@@ -435,7 +436,7 @@ class Branch:
         self._write()
 
     def keep(self, link: str) -> None:
-        """Keep a fork when it is closed: a branch in the directory ``link`` is this one. Raises BranchUnavailable."""
+        """Let a fork outlive ``close``: a branch with the directory ``link`` is this one. Raises BranchUnavailable."""
         with self._disk.alone():
             try:
                 os.makedirs(os.path.dirname(link), 0o700, exist_ok=True)
@@ -451,12 +452,12 @@ class Branch:
             self._write()
 
     def forget(self) -> None:
-        """Remove the branch when it is closed, if it is a fork."""
+        """Have ``close`` remove the branch if it is a fork."""
         if self._disk.is_of_fork:
             self.begin_to_remove()
 
     def begin_to_remove(self) -> bool:
-        """Remove the branch when it is closed. False if there is none, or if somebody else has it open."""
+        """Have ``close`` remove the branch. False if there is none, or if another session has it open."""
         if (record := record_of(self.directory)) is None:
             return False
         if self._lock < 0 and (lock := lock_of(self.directory)) is not None:
@@ -465,12 +466,13 @@ class Branch:
         return self._lock >= 0
 
     def take_over(self, fork: Branch, state: bytes, most: int) -> str:
-        """Go on with the frozen files of a fork. Raises Conflict if these here have changed since it was made.
+        """Continue with the frozen files of a fork. Raises Conflict if those here have changed since it was made.
 
-        ``state``, ``most``: as for ``keep_before``, of the moment before this; with 0, there is no checkpoint of it.
+        Before, make an automatic checkpoint; ``state``, ``most``: as for ``keep_before``. With 0 it makes none.
+        Returns its name.
         """
         with self._changing():
-            self._refuse_other(fork)  # what the old bash has written at its end, in a trap, does not count
+            self._refuse_other(fork)  # what a trap has written at the end of the old bash does not count
             name = self._keep_moment(self.layers[:-1], state, time.time(), most) if most else ""
             self.layers = fork.layers[:-1]
             self._add_layer()
@@ -489,17 +491,17 @@ class Branch:
             )
 
     def state(self, name: str) -> bytes:
-        """The state of the shell at a checkpoint, to which one can roll back. Raises InvalidRequest and ApplyFailed."""
+        """The state of the shell at a checkpoint, for ``roll_back``. Raises InvalidRequest and ApplyFailed."""
         self.refuse_applying()
         with open(self._path(_STATES, self._named(name).state), "rb") as file:
             return file.read()
 
     def time_of(self, name: str) -> float:
-        """The moment that a checkpoint has kept, as by time.time. Raises InvalidRequest."""
+        """The moment of a checkpoint, as by time.time. Raises InvalidRequest."""
         return self._named(name).checkpoint.at
 
     def roll_back(self, name: str, drop: bool = False) -> bool:
-        """Bring the files back to a checkpoint. What was written since, and is in none, is gone.
+        """Bring the files back to a checkpoint. Later changes are lost, except those in another checkpoint.
 
         ``drop``: forget the checkpoint then. Returns whether there is a new layer, as ``freeze`` does.
         """
@@ -529,21 +531,22 @@ class Branch:
     # -- what it changes
 
     def diff(self, since: str) -> tuple[Change, ...]:
-        """What the branch changes, since a checkpoint or ("") since it was begun. Raises InvalidRequest and OSError."""
+        """What has changed since a checkpoint, or ("") since the branch began. Raises InvalidRequest and OSError."""
         return changes(self.base, self._uppers(), since=self._count(since))
 
     def written_last(self) -> tuple[Change, ...]:
-        """What was written since the files were frozen last."""
+        """What has changed since the last freeze."""
         return changes(self.base, self._uppers(), since=len(self.layers) - 1)
 
     def patch(self, since: str) -> bytes:
-        """The same as a patch that git takes."""
+        """The same as a patch for ``git apply``."""
         return patch(self.base, self._uppers(), since=self._count(since))
 
     def apply(self, paths: Sequence[str] | None, overwrite: bool) -> tuple[tuple[Change, ...], bool]:
         """Write the changes to the base; see ``apply.apply``. Also returns whether there is a new layer.
 
-        Applied as a whole, the branch begins anew: without layers, and without checkpoints, which were of another base.
+        After all changes are applied, the branch starts over: without layers, and without checkpoints, which are of the
+        old base.
         """
         uppers = self._uppers()
         with self._disk.freeing():
@@ -554,7 +557,7 @@ class Branch:
         return done, whole
 
     def discard(self) -> None:
-        """Give up what was written, and the checkpoints."""
+        """Throw away all changes, and the checkpoints."""
         self._begin_anew(self._opened)
 
     def _begin_anew(self, opened: int) -> None:
@@ -566,16 +569,14 @@ class Branch:
         return list(map(self._disk.upper, self.layers))
 
     def _count(self, since: str) -> int:
-        """How many of the layers belong to a checkpoint. Raises InvalidRequest."""
+        """How many of the layers a checkpoint has. Raises InvalidRequest."""
         layers = self._named(since).layers if since else []
         if layers != self.layers[: len(layers)]:
-            raise InvalidRequest(
-                f"the files are no continuation of the checkpoint {since!r}: name one that they are of"
-            )
+            raise InvalidRequest(f"the files are not based on the checkpoint {since!r}: name another")
         return len(layers)
 
     def known(self) -> str:
-        """The names of the checkpoints, in words."""
+        """The names of the checkpoints, for a message."""
         return f"there are: {', '.join(self._checkpoints) or 'none':.500}"
 
     def _named(self, name: str) -> _Frozen:
@@ -584,9 +585,9 @@ class Branch:
         return found
 
     def _merge(self) -> None:
-        """Merge layers that no checkpoint keeps apart, if there are many: the kernel mounts some hundreds at most.
+        """If there are many layers, merge neighbours that no checkpoint separates: the kernel mounts some hundreds.
 
-        The overlay that is mounted now still needs those that were merged.
+        The merged layers stay for now, as the mounted overlay still needs them.
         """
         if len(self.layers) <= _MANY:
             return
@@ -601,7 +602,7 @@ class Branch:
             os.rmdir(into := self._disk.upper(merged))
             try:
                 merge(self._disk.upper(lower), self._disk.upper(upper), into)
-            except OSError:  # a command has taken away the modes of a directory: the layers stay
+            except OSError:  # a command has made a directory unreadable: the layers stay
                 return
             for stack in stacks:
                 if upper in stack:
@@ -618,12 +619,12 @@ class Branch:
 
 
 def directory_of(key: str) -> str:
-    """The directory of the branch with this key, where no other is named."""
+    """The default directory of the branch with this key."""
     return os.path.join(_home(), sha256(os.fsencode(key)).hexdigest()[:16])
 
 
 def forget_fork(link: str) -> None:
-    """Remove the fork to which ``Branch.keep`` has made this link, unless a session has it open."""
+    """Remove the fork that ``Branch.keep`` has linked here, unless a session has it open."""
     if os.path.islink(link):
         fork = Branch("/", link)
         fork.forget()
@@ -631,7 +632,10 @@ def forget_fork(link: str) -> None:
 
 
 def remove_left(directory: str) -> bool:
-    """Remove the branch that a closed session has left there. False if there is none. Raises ApplyFailed."""
+    """Remove the branch that a closed session has left there. False if there is none, or if a session has it open.
+
+    Raises ApplyFailed.
+    """
     if (record := record_of(directory)) is None:
         return False
     left = Branch(record["base"], directory)
@@ -642,7 +646,7 @@ def remove_left(directory: str) -> bool:
 
 
 def _home() -> str:
-    """The directory of the branches of this user that have no other."""
+    """The default place for the branches of this user."""
     return os.path.join(state_directory(), _HOME)
 
 
@@ -655,9 +659,9 @@ def _put(directory: str, data: bytes) -> str:
 
 
 def _size(directory: str) -> int:
-    """The bytes of the files in a tree."""
+    """The total size of the files in a tree, in bytes."""
     found = 0
-    with suppress(PermissionError), os.scandir(directory) as entries:  # a command has taken away its modes
+    with suppress(PermissionError), os.scandir(directory) as entries:  # a command has made it unreadable
         for entry in entries:
             found += (
                 _size(entry.path) if entry.is_dir(follow_symlinks=False) else entry.stat(follow_symlinks=False).st_size
@@ -666,7 +670,7 @@ def _size(directory: str) -> int:
 
 
 def _moved(path: str, before: str, after: str) -> str:
-    """The path with another beginning."""
+    """The path with the beginning ``after`` in place of ``before``."""
     return os.path.normpath(os.path.join(after, os.path.relpath(path, before)))
 
 
@@ -676,5 +680,5 @@ def _mounts() -> list[_Mount]:
 
 
 def _plain(path: str) -> str:
-    """A path as mountinfo has it, with its spaces and backslashes in octal."""
+    """The path that mountinfo writes with octal escapes for spaces and backslashes."""
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), path)

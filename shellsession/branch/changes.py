@@ -18,9 +18,9 @@ class Change(NamedTuple):
     """One path that a branch has added, changed or removed (``kind``).
 
     ``path``: below the base; "." is the base itself, of which only the mode is compared. ``what`` has changed: type,
-    content, mode, owner, attributes (xattrs and ACLs) or links (the paths that are hard links of one file).
-    ``before``, ``after``: what lies there, with type, mode and size.
-    ``skipped``: why ``apply`` leaves this path as it is; "" if it does not. ``note``: what differs after ``apply``.
+    content, mode, owner, attributes (xattrs and ACLs) or links (which paths are hard links of one file).
+    ``before``, ``after``: what is there, with type, mode and size.
+    ``skipped``: why ``apply`` skips this path; "" if it does not. ``note``: what differs after ``apply``.
     """
 
     path: str
@@ -39,11 +39,11 @@ def change_of(fields: Sequence[Any]) -> Change:
 
 
 def changes(base: str, layers: Sequence[str], *, since: int = 0) -> tuple[Change, ...]:
-    """Return what the layers change, sorted, a directory before what lies in it.
+    """Return what the layers change, sorted, a directory before what is in it.
 
-    ``layers``: the lowest first. ``since``: this many of them already belong to what is compared with, as of a
-    checkpoint. A time alone is no change. Raises OSError if the base or a layer is gone; a directory inside that cannot
-    be read is a change that is skipped.
+    ``layers``: the lowest first. ``since``: the first layers, this many, count as part of the base: those of a
+    checkpoint. A new time alone is not a change. Raises OSError if the base or a layer is gone. An unreadable directory
+    inside is a skipped change.
     """
     with Trees(base, layers) as trees:
         return compare(trees, since)
@@ -68,7 +68,7 @@ def compare(trees: Trees, since: int = 0) -> tuple[Change, ...]:
 
 
 def _of_root(trees: Trees, since: int) -> Iterator[Change]:
-    """Find whether the mode of the base directory itself has changed. Each layer begins with that of the one below."""
+    """Compare the mode of the base directory itself. Each layer begins with that of the one below."""
     before, after = (entry_at(trees.roots[number], ".", number) for number in (since, len(trees.roots) - 1))
     if before and after and before.mode != after.mode:
         skipped = "" if before.uid == after.uid else "it belongs to another user"
@@ -78,7 +78,7 @@ def _of_root(trees: Trees, since: int) -> Iterator[Change]:
 class _Directory(NamedTuple):
     """A directory to compare: the layers that make it up above and below, the highest first.
 
-    ``hides``: what is below does not show through. ``skipped``: why nothing in it is applied.
+    ``hides``: the upper ones hide the lower ones. ``skipped``: why nothing in it is applied.
     """
 
     path: str
@@ -117,7 +117,7 @@ def _in_directory(trees: Trees, directory: _Directory, todo: list[_Directory]) -
 
 
 def _change(path: str, before: Entry | None, after: Entry | None, fds: dict[int, int]) -> Change | None:
-    """Compare the two; None if they are equal, and no hard link can be new. ``fds``: their directory in each layer."""
+    """Compare the two. None if they are equal and no hard link can be new. ``fds``: their directory in each layer."""
     if after is None:
         return Change(path, "removed", before=before) if before else None
     if after.type in SPECIAL:
@@ -135,7 +135,7 @@ def _change(path: str, before: Entry | None, after: Entry | None, fds: dict[int,
                 return Change(path, "added", (), before, after, note=note)
             if before.type != after.type:
                 return Change(path, "changed", ("type",), before, after, note=note)
-            with suppress(PermissionError):  # what cannot be read may differ
+            with suppress(PermissionError):  # an unreadable file may differ
                 old = _open(fds[before.layer], name, before, stack)
             what = _differences(before, after, old, new, (fds[before.layer], fds[after.layer]), name)
         except OSError as error:
@@ -199,7 +199,7 @@ def _note(before: Entry | None, after: Entry, fd: int | None) -> str:
 
 
 def _with_links(found: Iterable[Change]) -> list[Change]:
-    """Keep the changes; of files whose hard links alone may have changed, those where they did."""
+    """Drop the changes of files of which only the hard links could have changed, and have not."""
     groups = defaultdict[tuple[int, int], list[Change]](list)
     for change in found:
         if change.after and change.after.type == "file" and change.after.links > 1:

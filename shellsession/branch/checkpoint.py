@@ -12,10 +12,10 @@ _NAME_MAX: Final = 100
 
 
 class Checkpoint(NamedTuple):
-    """A moment of a branch to which ``rollback`` brings back the files, and the shell.
+    """A moment of a branch, to which ``rollback`` brings the files and the shell back.
 
-    ``at``: the moment that it has kept, as by time.time. ``size``: the bytes of what was written since the checkpoint
-    before it, ``parent``; that is "" for the first.
+    ``at``: the moment, as by time.time. ``size``: the bytes written since ``parent``, the checkpoint before it; for the
+    first that is "".
     """
 
     name: str
@@ -25,7 +25,7 @@ class Checkpoint(NamedTuple):
 
 
 def name_of_checkpoint(checkpoint: object) -> str:
-    """The name of a checkpoint that a caller means; "" if any will do. Raises InvalidRequest."""
+    """The name of the checkpoint that a caller has passed, which may be "". Raises InvalidRequest."""
     name = checkpoint.name if isinstance(checkpoint, Checkpoint) else checkpoint
     if not isinstance(name, str) or len(name) > _NAME_MAX or not (name.isprintable() and name.isascii()):
         raise InvalidRequest(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def arguments(
     since: Checkpoint | str = "", patch: bool = False, paths: Sequence[str] | None = None, overwrite: bool = False
 ) -> dict[str, Any]:
-    """The checked arguments of all actions. Raises InvalidRequest."""
+    """The arguments of any action, checked. Raises InvalidRequest."""
     for name, flag in (("patch", patch), ("overwrite", overwrite)):
         if not isinstance(flag, bool):
             raise InvalidRequest(f"{name} must be True or False, not {flag!r:.100}")
@@ -34,7 +34,7 @@ _NO_PATH: Final = (
 class _Shown:
     """The common part of ``BranchFiles`` and ``AsyncBranchFiles``.
 
-    ``act``: does what a method does. ``path``: returns the path of the branch; "" if there is none.
+    ``act``: carries out a method, by its name. ``path``: returns the path of the branch; "" if there is none.
     """
 
     def __init__(self, act: Callable[[str, dict[str, Any]], Any], path: Callable[[], str]) -> None:
@@ -42,10 +42,10 @@ class _Shown:
 
     @property
     def path(self) -> str:
-        """Where other programs of this user find the files of the branch, such as the edit tool of an agent.
+        """Where other programs of this user, such as an agent's edit tool, find the files of the branch.
 
-        It is below /proc, and holds until this bash ends: look again after a rollback or a restart. Raises
-        BranchUnavailable, also in a sandbox and before bash was started.
+        It is below /proc, and valid until this bash ends: read it again after a rollback or a restart. Raises
+        BranchUnavailable, also in a sandbox and before bash has started.
         """
         if not (path := self._path()):
             raise BranchUnavailable(_NO_PATH)
@@ -65,23 +65,23 @@ class BranchFiles(_Shown):
     def diff(self, since: Checkpoint | str = "", *, patch: bool = False) -> tuple[Change, ...] | bytes:
         """Return what the branch changes, sorted by path. ``patch``: as bytes that ``git apply`` takes.
 
-        ``since``: a checkpoint, of which the files are a continuation; by default the directory itself.
+        ``since``: a checkpoint that the files are based on; by default the directory itself.
         """
         found: tuple[Change, ...] | bytes = self._act("patch" if patch else "diff", arguments(since, patch))
         return found
 
     def apply(self, paths: Sequence[str] | None = None, *, overwrite: bool = False) -> tuple[Change, ...]:
-        """Write what the branch changes to the directory itself, and return that.
+        """Write the changes to the directory itself, and return them.
 
-        ``paths``: only these, below the directory, and what lies in them. Without them the branch begins anew, and has
-        no checkpoints then. Raises Conflict, and writes nothing, if one of the paths has changed in the directory since
-        the branch was begun; ``overwrite`` writes it nevertheless. Raises ApplyFailed and JobsRunning, too.
+        ``paths``: only these, below the directory, and what is in them. Without ``paths`` the branch then starts over,
+        without checkpoints. Raises Conflict, and writes nothing, if one of the paths has changed in the directory since
+        the branch began; ``overwrite`` writes anyway. Raises ApplyFailed and JobsRunning, too.
         """
         done: tuple[Change, ...] = self._act("apply", arguments(paths=paths, overwrite=overwrite))
         return done
 
     def discard(self) -> None:
-        """Give up all that was written, and the checkpoints. Bash stays as it is. Raises JobsRunning."""
+        """Throw away all changes and checkpoints. Bash stays as it is. Raises JobsRunning."""
         done: None = self._act("discard", arguments())
         return done
 

@@ -3,12 +3,12 @@
 On disk::
 
     branch.json, states   of the branch itself; see ``branch``
-    layers/N/upper        what was written in one layer; layers/N/work is the kernel's
-    layers/base           the directory of which it is a branch, for the kernel
-    forks/NAME            of a fork: its branch.json and states
+    layers/N/upper        what was written in one layer; layers/N/work is for the kernel
+    layers/base           where the kernel finds the base
+    forks/NAME            the branch.json and states of a fork
     branch.reserve        space for ``freeing``
 
-Law: a layer stays as long as a branch.json names it. Whoever makes, names or removes layers is ``alone``.
+Law: a layer stays as long as a branch.json names it. Code that makes, names or removes layers runs in ``alone``.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from . import mounts
 RECORD: Final = "branch.json"
 LAYERS: Final = "layers"
 FORKS: Final = "forks"
-# It takes up space that a full disk lacks for what frees some: a new layer, a record and a journal.
+# Space on a full disk for what frees more: a new layer, a record and a journal.
 _RESERVE: Final = "branch.reserve"
 _RESERVED: Final = 1 << 16
-# What a branch has as files, and their names while they are written; see also ``apply``.
+# The files of a branch, also under the names that they have while they are written; see also ``apply``.
 _FILE: Final = re.compile(r"\.?(branch\.(json|reserve)|apply\.(json|staged)|applied\.json)(\.new|-[a-z0-9_]{8})?")
 
 
 class Layers:
-    """The layers of the branch whose directory, or that of its fork, this is."""
+    """The layers of a branch. ``directory``: that of the branch, or of a fork of it."""
 
     def __init__(self, directory: str) -> None:
         above, forks = os.path.split(os.path.dirname(directory))
@@ -59,8 +59,8 @@ class Layers:
 
     @contextmanager
     def freeing(self) -> Iterator[None]:
-        """Let what frees space have that which is reserved."""
-        with suppress(FileNotFoundError):  # emptied only: ext4 may take as long for a new file as for the rest
+        """Let the block, which frees space, use the reserve."""
+        with suppress(FileNotFoundError):  # not removed: to create a file, ext4 may take as long as for all the rest
             os.truncate(os.path.join(self.top, _RESERVE), 0)
         try:
             yield
@@ -69,7 +69,7 @@ class Layers:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep the other branches out meanwhile."""
+        """Keep other branches that share the layers out of the block."""
         while True:
             fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
             try:
@@ -77,23 +77,23 @@ class Layers:
                 if os.fstat(fd).st_nlink:
                     yield
                     return
-                self.make()  # the last branch that had it has ended meanwhile, and removed it
+                self.make()  # the last branch to use it has just removed it
             finally:
                 os.close(fd)
 
     def upper(self, name: str) -> str:
-        """The directory with what was written in a layer."""
+        """The directory with the changes of a layer."""
         return os.path.join(self.directory, name, "upper")
 
     def is_written(self, name: str, below: str) -> bool:
-        """Whether anything was written in a layer, which began with the mode of the directory ``below``."""
+        """Whether anything was written in a layer. ``below``: the directory whose mode it started with."""
         try:
             with os.scandir(upper := self.upper(name)) as entries:
                 if any(True for _ in entries):
                     return True
-        except PermissionError:  # a command has taken away its mode
+        except PermissionError:  # a command has made it unreadable
             return True
-        with suppress(FileNotFoundError):  # somebody has removed the base
+        with suppress(FileNotFoundError):  # the base was removed
             return os.stat(upper).st_mode != os.stat(below).st_mode
         return False
 
@@ -103,7 +103,7 @@ class Layers:
         name = str(max(numbers, default=-1) + 1)
         for part in ("upper", "work"):
             os.makedirs(path := os.path.join(self.directory, name, part), 0o700)
-            os.chown(path, -1, os.getegid())  # above may have the setgid bit, and a group that the branch does not know
+            os.chown(path, -1, os.getegid())  # a parent with the setgid bit may give it a group that the branch lacks
         return name
 
     def new_fork(self) -> str:
@@ -112,9 +112,9 @@ class Layers:
         return path
 
     def others(self, directory: str) -> list[dict[str, Any]]:
-        """The records of the branches but that in ``directory``.
+        """The records of all branches that share these layers, except the one in ``directory``.
 
-        A temporary fork that no session has open is removed: its host was killed.
+        Removes each temporary fork that no session has open: its host was killed.
         """
         forks, found = os.path.join(self.top, FORKS), list[dict[str, Any]]()
         with suppress(FileNotFoundError):
@@ -133,13 +133,13 @@ class Layers:
         return found
 
     def remove_files(self) -> None:
-        """Remove the record of the branch that is no fork, and what else it has as a file."""
+        """Remove the files of the branch that is not a fork, its record among them."""
         with suppress(FileNotFoundError):
             for name in filter(is_file, os.listdir(self.top)):
                 os.unlink(os.path.join(self.top, name))
 
     def sweep(self, directory: str, named: Iterable[str]) -> None:
-        """Remove the layers that neither are ``named`` by the branch in that directory, nor by another one."""
+        """Remove the layers that no branch uses. ``named``: those that the branch in ``directory`` uses."""
         kept = {*named, *(name for record in self.others(directory) for name in names_in(record))}
         for name in os.listdir(self.directory):
             if name.isdecimal() and name not in kept:
@@ -147,7 +147,7 @@ class Layers:
 
 
 def is_file(name: str) -> bool:
-    """Is it, in the directory of a branch, the name of a file of ours, or of one that a kill has cut off?"""
+    """Whether a file in the directory of a branch is one of ours, complete or left by a kill."""
     return _FILE.fullmatch(name) is not None
 
 
@@ -160,7 +160,7 @@ def record_of(directory: str) -> dict[str, Any] | None:
 
 
 def write_record(directory: str, record: dict[str, Any], before: Callable[[], object] = lambda: None) -> None:
-    """Write the record. ``before`` is called when this can hardly fail any more; if it raises, nothing is written."""
+    """Write the record. ``before`` is called just before the rename that ends this; if it raises, the old one stays."""
     fresh = os.path.join(directory, f"{RECORD}.new")
     with open(fresh, "w", encoding="utf-8") as file:
         file.write(json.dumps(record))  # `dump` encodes in Python, `dumps` in C
@@ -176,7 +176,7 @@ def names_in(record: dict[str, Any]) -> Iterator[str]:
 
 
 def lock_of(directory: str) -> int | None:
-    """Lock a branch for one session, until the descriptor is closed. None if another session has it."""
+    """Lock a branch for one session, until the descriptor is closed. None if another session has locked it."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -187,17 +187,17 @@ def lock_of(directory: str) -> int | None:
 
 
 def remove_fork(directory: str) -> None:
-    """Remove the directory of a fork, its record first: without one, it is nobody's."""
+    """Remove the directory of a fork, the record first: without one it counts as abandoned."""
     with suppress(FileNotFoundError):
         os.unlink(os.path.join(directory, RECORD))
     remove(directory)
 
 
 def remove(directory: str) -> None:
-    """Remove a tree of ours, also where a command has taken away its modes, and give back its space.
+    """Remove a tree of ours, even if a command has changed its modes, and free its space.
 
-    An overlay that is mounted, although another one covers it, keeps the files that it has shown: so they are emptied.
-    One with further hard links may be in a layer that was merged of this one.
+    A mounted overlay, even one that another covers, keeps the files alive that it has shown: so they are emptied first,
+    except those with other hard links, which a merged layer may use.
     """
     for top, _, names in os.walk(directory):
         for name in names:

@@ -1,4 +1,4 @@
-"""Make one layer of two, so that their number stays small."""
+"""Merge two layers into one, so that their number stays small."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .trees import MARK, WHITEOUT, Entry, Opened, Trees, dress, listed, open_dir
 
 
 def merge(lower: str, upper: str, into: str) -> None:
-    """Make ``into`` a layer with the same meaning as ``upper`` on ``lower``, whatever lies below.
+    """Make ``into`` a layer with the same meaning as ``upper`` on ``lower``, whatever is below.
 
-    Both must be frozen, and on one file system with ``into``, as its files are hard links to theirs: no content is
-    copied. They stay as they are. ``into`` appears as a whole, on the disk; what a kill leaves is ``into`` with ".new"
-    at the end, and the next call removes that. Raises OSError, also if a directory in them cannot be read.
+    Both must be frozen and on the file system of ``into``, whose files are hard links to theirs: no content is copied.
+    They stay as they are. ``into`` appears complete and on the disk. A kill may leave ``into`` with ".new" at the end,
+    which the next call removes. Raises OSError, also if a directory in them cannot be read.
     """
     new = f"{into}.new"
     with suppress(FileNotFoundError):
@@ -30,14 +30,14 @@ def merge(lower: str, upper: str, into: str) -> None:
             directory = todo.pop()
             done.append(directory)
             todo += _merge_directory(trees, root, directory)
-        for directory in reversed(done):  # a directory that may not be written to is full by then
+        for directory in reversed(done):  # only now: a read-only directory could not be filled
             _finish(trees, root, directory)
         sync(root)
     os.rename(new, into)
 
 
 class _Merged(NamedTuple):
-    """A directory, and in which of the two it is: 1 is the upper one. ``hides``: it hides what lies below both."""
+    """A directory, and which of the two have it: 1 is the upper one. ``hides``: it hides what is below both."""
 
     path: str
     numbers: tuple[int, ...]
@@ -45,7 +45,7 @@ class _Merged(NamedTuple):
 
 
 def _merge_directory(trees: Trees, root: int, directory: _Merged) -> list[_Merged]:
-    """Fill a directory, and return those in it."""
+    """Fill a directory, and return its subdirectories."""
     found = list[_Merged]()
     with ExitStack() as stack:
         new = open_directory(root, directory.path)
@@ -66,7 +66,7 @@ def _merge_directory(trees: Trees, root: int, directory: _Merged) -> list[_Merge
 
 
 def _put(where: Opened, entry: Entry, name: str, new: int) -> None:
-    if entry.type == WHITEOUT:  # one file is the whiteout of many names, and may have no more links
+    if entry.type == WHITEOUT:  # all whiteouts may be links of one file, which has a maximum number
         os.mknod(name, stat.S_IFCHR, 0, dir_fd=new)
     else:
         os.link(name, name, src_dir_fd=where.fd, dst_dir_fd=new, follow_symlinks=False)
@@ -85,6 +85,6 @@ def _finish(trees: Trees, root: int, directory: _Merged) -> None:
         mark = MARK + "opaque"
         if opaque or directory.hides:
             os.setxattr(new, mark, b"y")
-        elif mark in listed(new):  # it said that whiteouts may be xattrs, and ours are none
+        elif mark in listed(new):  # "x": some whiteouts are xattrs, and ours are not
             os.removexattr(new, mark)
         dress(opened[0].fd, new)

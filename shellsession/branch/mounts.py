@@ -1,14 +1,14 @@
 """The mounts of a branch: an overlay over a directory, in namespaces that only the branch's shells see.
 
 ``make`` makes the namespaces and the first overlay. A child enters them with ``entering``, before it runs bash.
-``stack`` mounts another overlay over the last one: what the last one has written is frozen then.
+``stack`` mounts another overlay over the last one, and so freezes the layer that the last one wrote to.
 
-All of this is done by children with one thread (see ``vfork``), which end at once. No process holds the namespaces but
-the shells, and this one by its descriptors: they end with these.
+Children with one thread do all of this (see ``vfork``), and end at once. Only the shells, and the descriptors of this
+process, keep the namespaces alive.
 
-Why bash cannot reach the directory below the overlay: in the namespaces it has no capability and can get none. The
-directory is bound among the layers, which an empty read-only file system covers, as it covers each other path to them.
-In a further user namespace, which anybody may make, these mounts are locked together.
+Why bash cannot reach the directory below the overlay: in the namespaces it has no capability and cannot get any. The
+directory is bound among the layers. An empty read-only file system covers them, and each other path to them. Anybody
+may make another user namespace, but there the kernel locks these mounts together.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _PROGRAM: Final = (
     " serve(int(sys.argv[2]), sys.argv[3:])"
 )
 _GOOD: Final = b"\n"
-_ENDED: Final = "a branch needs a process that makes its namespaces, and this has ended before it had"
+_ENDED: Final = "the process that makes the namespaces of the branch has ended too early"
 
 _NO_NAMESPACES: Final = (
-    "a branch needs user namespaces, and this process cannot make one with mounts of its own ({}): see `sysctl"
+    "a branch needs user namespaces, and this process cannot make one with its own mounts ({}): see `sysctl"
     " user.max_user_namespaces kernel.unprivileged_userns_clone kernel.apparmor_restrict_unprivileged_userns`; in a"
     " container, let it make namespaces, and mount /proc; or leave out branch="
 )
@@ -56,7 +56,7 @@ _NO_OVERLAY: Final = (
 class Spaces(NamedTuple):
     """The namespaces of a branch, as descriptors.
 
-    ``layers``: the directory of the layers, as it is mounted there below its cover. ``root``: the root directory there.
+    ``layers``: the directory of the layers in them, below its cover. ``root``: the root directory in them.
     """
 
     user: int
@@ -72,8 +72,8 @@ class Spaces(NamedTuple):
 def make(base: str, directory: str, layers: Sequence[str], covered: Iterable[str]) -> Spaces:
     """Make the namespaces of a branch. Raises BranchUnavailable.
 
-    ``directory``: where the layers are; it has an empty directory named BASE. ``layers``: their names, the lowest
-    first; the last one is written to. ``covered``: directories that nobody shall see there.
+    ``directory``: where the layers are, and an empty directory named BASE. ``layers``: their names, the lowest first;
+    the last one is writable. ``covered``: the directories to hide.
     """
     if _may_map():
         return _make(base, directory, layers, covered)
@@ -89,7 +89,7 @@ def _make(base: str, directory: str, layers: Sequence[str], covered: Iterable[st
     calls += [("mount", (os.fsencode(base), BASE.encode(), None, _BIND, None)), *_overlay(base, layers)]
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
-        # The child's 0 is free for use, and a file that is opened then gets it.
+        # The child does not need its 0, so that a file opened after `close` gets this number.
         calls += [*_open("."), passing(theirs.fileno(), (0,)), *covers, *_open("/"), ("dup2", (0, 1))]
         calls += [*_open("/proc/self/ns/user"), ("dup2", (0, 2)), *_open("/proc/self/ns/mnt")]
         calls += [passing(theirs.fileno(), (2, 0, 1))]
@@ -102,12 +102,12 @@ def _make(base: str, directory: str, layers: Sequence[str], covered: Iterable[st
 
 
 def _may_map() -> bool:
-    """Whether this process may map ids: not if it is closed to other processes of its user (PR_SET_DUMPABLE)."""
+    """Whether this process may map ids: not if other processes of its user may not read it (PR_SET_DUMPABLE)."""
     return os.access("/proc/self/uid_map", os.W_OK)
 
 
 def _ask_fresh_process(arguments: list[str]) -> tuple[str, list[int]]:
-    """The reply of ``serve`` in a process that was just started: it may map ids."""
+    """The reply of ``serve`` in a new process, which may map ids."""
     import subprocess
 
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -123,7 +123,7 @@ def _ask_fresh_process(arguments: list[str]) -> tuple[str, list[int]]:
 
 
 def serve(number: int, arguments: Sequence[str]) -> None:
-    """Make the namespaces for the process at the other end of a socket. Without arguments only say ``fault``."""
+    """Make the namespaces for the process at the other end of a socket. Without arguments, only send ``fault``."""
     with socket.socket(fileno=number) as end:
         try:
             if not arguments:
@@ -136,7 +136,7 @@ def serve(number: int, arguments: Sequence[str]) -> None:
 
 
 def fault() -> str:
-    """Why there can be no branch on this machine; "" if there can."""
+    """Why branches do not work on this machine; "" if they do."""
     if _may_map():
         return _fault()
     said, _ = _ask_fresh_process([])
@@ -159,7 +159,7 @@ def _received(end: socket.socket) -> list[int]:
 
 
 def _private() -> list[SystemCall]:
-    """Calls that map the ids in the new user namespace, and keep later mounts of the host out of the new mounts."""
+    """Calls that map the ids in the new user namespace, and keep later mounts of the host out of it."""
     return [*_mapping(), ("mount", (None, b"/", None, _RECURSIVE | _PRIVATE, None))]
 
 
@@ -182,7 +182,7 @@ def _write(name: str, text: str) -> list[SystemCall]:
 def _overlay(base: str, layers: Sequence[str]) -> list[SystemCall]:
     """Calls that mount an overlay over the base. The working directory is that of the layers.
 
-    A sandbox gets a copy of it, and because it is shared also the overlays that are mounted over it later.
+    A sandbox has a copy of this mount. As the mount is shared, it also gets the overlays mounted over it later.
     """
     *lower, upper = layers
     below = ":".join([*(f"{name}/upper" for name in reversed(lower)), BASE])
@@ -204,16 +204,16 @@ def _cover(path: str) -> SystemCall:
 
 
 def _inside(spaces: Spaces) -> list[SystemCall]:
-    """Calls that enter the namespaces. Their root directory is then the working directory."""
+    """Calls that enter the namespaces. The working directory is then their root directory."""
     return [("setns", (spaces.user, _NEW_USER)), ("setns", (spaces.mounts, _NEW_MOUNTS))]
 
 
 def entering(spaces: Spaces, is_sandboxed: bool) -> list[SystemCall]:
-    """Calls that enter the namespaces, and give up all capabilities for good.
+    """Calls that enter the namespaces, and drop all capabilities for good.
 
-    ``is_sandboxed``: root keeps them, as bubblewrap needs them to make a sandbox, which has none.
+    ``is_sandboxed``: root keeps them, as bubblewrap needs them to make a sandbox. The sandbox has none.
     """
-    calls = [*_inside(spaces), ("prctl", (_NO_NEW_PRIVILEGES, 1, 0, 0, 0))]  # no program has more than who runs it
+    calls = [*_inside(spaces), ("prctl", (_NO_NEW_PRIVILEGES, 1, 0, 0, 0))]  # setuid programs gain nothing
     if not is_sandboxed:
         header, none = _CAPABILITIES_VERSION.to_bytes(4, "little") + bytes(4), bytes(24)
         calls.append(("capset", (header, none)))

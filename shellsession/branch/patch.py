@@ -15,14 +15,14 @@ from .changes import compare
 from .trees import Entry, Trees, open_file
 
 _NONE: Final = "0" * 40
-# Git looks for a NUL in this many bytes to tell binary files from text.
+# Git takes a file for binary if it finds a NUL in this many bytes.
 _LOOKED_AT: Final = 8000
-# To find the lines that two files share takes time that grows with the product of their lines. Above this, the patch
-# replaces all lines between the first and the last difference.
+# The time to compare two files grows with the product of their numbers of lines. Above this, the patch replaces all
+# lines between the first and the last difference.
 _LINES_MAX: Final = 4_000_000
 _CONTEXT: Final = 3
 _ESCAPES: Final = {code: f"\\{letter}" for code, letter in zip(b'\a\b\t\n\v\f\r"\\', 'abtnvfr"\\', strict=True)}
-# Bytes in a line of a binary patch, and its first letter, which is their number.
+# The most bytes in a line of a binary patch, and the letters at its beginning that give the number.
 _BINARY: Final = 52
 _COUNTS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
@@ -30,9 +30,9 @@ _COUNTS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 def patch(base: str, layers: Sequence[str], *, since: int = 0) -> bytes:
     """Return the changes as a patch for ``git apply``; see ``changes`` for the arguments.
 
-    It has what git knows: files and symbolic links, their content, and whether a file may be executed. A rename is a
-    removal and an addition. Empty directories, other modes, owners, times, xattrs and special files are not in it, and
-    nothing in a ``.git``.
+    It has what git knows: files and symbolic links, their content, and whether a file is executable. A rename is a
+    removal and an addition. The patch leaves out empty directories, other modes, owners, times, xattrs, special files,
+    and each ``.git``.
     """
     with Trees(base, layers) as trees:
         removed, added = list[bytes](), list[bytes]()
@@ -43,14 +43,14 @@ def patch(base: str, layers: Sequence[str], *, since: int = 0) -> bytes:
             old, new = _blob(trees, change.path, change.before), _blob(trees, change.path, change.after)
             if old and new and old.mode[:3] == new.mode[:3]:
                 added += _file(path, old, new)
-            else:  # git takes a path out of the way before it puts another type there
+            else:  # git needs the removal before another type can come to this path
                 removed += _file(path, old, None)
                 added += _file(path, None, new)
         return b"".join(removed + added)
 
 
 class _Blob(NamedTuple):
-    """A file, or the target of a link, as git has it."""
+    """A file, or the target of a link, as git stores it."""
 
     mode: str
     data: bytes
@@ -65,7 +65,7 @@ class _Blob(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """Lines that are equal in both, or differ."""
+    """Lines that are equal in both files, or differ."""
 
     tag: str
     begin: int
@@ -102,7 +102,7 @@ def _file(path: bytes, old: _Blob | None, new: _Blob | None) -> Iterator[bytes]:
     before, after = old.data if old else b"", new.data if new else b""
     if old and new and before == after:
         return
-    # Git wants the whole hashes for a binary patch, and the mode only where it is the same for both.
+    # Git needs full hashes for a binary patch, and the mode only if it is the same for both.
     mode = f" {old.mode}" if old and new and old.mode == new.mode else ""
     yield f"index {old.sha if old else _NONE}..{new.sha if new else _NONE}{mode}\n".encode()
     if (old and old.is_binary) or (new and new.is_binary):
@@ -116,7 +116,7 @@ def _file(path: bytes, old: _Blob | None, new: _Blob | None) -> Iterator[bytes]:
 
 
 def _quoted(path: bytes) -> str:
-    """Return a path as git writes it: in quotes, with escapes, if it has an odd character."""
+    """Return a path as git writes it: quoted and escaped if it has special characters."""
     if all(0x20 <= code < 0x7F and code not in b'"\\' for code in path):
         return path.decode()
     escaped = (_ESCAPES.get(code) or (chr(code) if 0x20 <= code < 0x7F else f"\\{code:03o}") for code in path)
@@ -124,7 +124,7 @@ def _quoted(path: bytes) -> str:
 
 
 def _header(path: bytes) -> str:
-    """Return a path for a line with --- or +++, where a tab ends a name with a space."""
+    """Return a path for a line with --- or +++, where a tab must follow a name with a space."""
     return _quoted(path) + ("\t" if b" " in path else "")
 
 
@@ -139,7 +139,7 @@ def _literal(data: bytes) -> Iterator[bytes]:
 
 
 def _lines(data: bytes) -> list[bytes]:
-    """Part at newlines alone: git knows no other end of a line."""
+    """Split at newlines only: git knows no other line ends."""
     lines = data.split(b"\n")
     return [line + b"\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
 
@@ -166,7 +166,7 @@ def _marked(mark: bytes, lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _groups(old: list[bytes], new: list[bytes]) -> Iterator[list[_Run]]:
-    """Return the differences in groups with lines around them, as ``SequenceMatcher`` does."""
+    """Return the differences in groups, each with context lines, as ``SequenceMatcher`` does."""
     shorter = min(len(old), len(new))
     head = next((at for at in range(shorter) if old[at] != new[at]), shorter)
     tail = next((at for at in range(shorter - head) if old[-1 - at] != new[-1 - at]), shorter - head)

@@ -1,7 +1,7 @@
 """The base of a branch and its layers, as directories on disk: what overlayfs would show of them, without a mount.
 
-Each path is opened part by part, and no symbolic link is followed. So nothing outside of the base and the layers is
-read or written.
+Each path is opened part by part, and no symbolic link is followed. So nothing outside the base and the layers is read
+or written.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from errno import EXDEV
 from typing import Final, NamedTuple
 
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-# A FIFO that has just taken a file's place must not block.
+# A FIFO that has just replaced a file must not block.
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 _TYPES: Final = {
     stat.S_IFREG: "file",
@@ -24,20 +24,20 @@ _TYPES: Final = {
     stat.S_IFIFO: "FIFO",
     stat.S_IFSOCK: "socket",
 }
-# How the xattrs begin with which overlayfs marks what is in a layer (mount option userxattr).
+# The prefix of the xattrs with which overlayfs marks what is in a layer (mount option userxattr).
 MARK: Final = "user.overlay."
-# overlayfs hides what lies below an entry of this type.
+# An entry of this type hides what is below it.
 WHITEOUT: Final = "whiteout"
 ACLS: Final = ("system.posix_acl_access", "system.posix_acl_default")
-# No file gets one of these from a branch.
+# Apply gives no file one of these.
 SETUID: Final = 0o6000
 CAPABILITIES: Final = "security.capability"
 
 
 class Entry(NamedTuple):
-    """What lies at a path: its type (file, directory, link, FIFO, socket or device), its mode, and its size in bytes.
+    """What is at a path: its type (file, directory, link, FIFO, socket or device), its mode, and its size in bytes.
 
-    ``layer``: where it lies: 0 is the base. ``changed``: its ctime in nanoseconds.
+    ``layer``: where it is: 0 is the base. ``changed``: its ctime in nanoseconds.
     """
 
     type: str
@@ -60,7 +60,7 @@ class Opened(NamedTuple):
 
 
 def split(path: str) -> tuple[str, str]:
-    """Return the directory of a path below the base, and the name in it. ``os.path.split`` takes five times as long."""
+    """Return the directory of a path below the base, and the name in it. Five times as fast as ``os.path.split``."""
     directory, _, name = path.rpartition("/")
     return directory, name
 
@@ -90,7 +90,7 @@ def open_file(directory: int, name: str) -> int:
 
 
 def entry_at(directory: int, name: str, layer: int = 0) -> Entry | None:
-    """Return what lies there; None if nothing does."""
+    """Return what is there; None if nothing is."""
     try:
         found = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
@@ -104,7 +104,7 @@ def entry_at(directory: int, name: str, layer: int = 0) -> Entry | None:
 
 
 def attributes(fd: int) -> dict[str, bytes]:
-    """Return the xattrs that belong to the user: user.* without the marks of overlayfs, and ACLs."""
+    """Return the xattrs of the user: user.* without the marks of overlayfs, and ACLs."""
     return {name: os.getxattr(fd, name) for name in listed(fd) if is_users(name)}
 
 
@@ -113,7 +113,7 @@ def is_users(name: str) -> bool:
 
 
 def listed(fd: int) -> list[str]:
-    """Return the names of its xattrs; none where the file system has no xattrs."""
+    """Return the names of its xattrs; none if the file system does not support them."""
     try:
         return os.listxattr(fd)
     except OSError:
@@ -121,7 +121,7 @@ def listed(fd: int) -> list[str]:
 
 
 def dress(old: int, new: int, *, with_times: bool = True) -> None:
-    """Give the new one the owner, xattrs, ACLs, mode and times of the old one; a file no setuid or setgid bit."""
+    """Give the new one the owner, xattrs, ACLs, mode and times of the old one, but no file a setuid or setgid bit."""
     about, present = os.fstat(old), os.fstat(new)
     if (about.st_uid, about.st_gid) != (present.st_uid, present.st_gid):
         with suppress(PermissionError):  # an ordinary user's new files are his own
@@ -129,7 +129,7 @@ def dress(old: int, new: int, *, with_times: bool = True) -> None:
     wanted, had = attributes(old), attributes(new)
     for name in had.keys() - wanted.keys():
         os.removexattr(new, name)
-    for name in sorted(wanted.keys() - set(ACLS)):  # these need the right to write, which the mode may take
+    for name in sorted(wanted.keys() - set(ACLS)):  # before the mode, which may forbid writing
         os.setxattr(new, name, wanted[name])
     os.fchmod(new, about.st_mode & 0o7777 & ~(0 if stat.S_ISDIR(about.st_mode) else SETUID))
     for name in sorted(wanted.keys() & set(ACLS)):
@@ -139,14 +139,14 @@ def dress(old: int, new: int, *, with_times: bool = True) -> None:
 
 
 def sync(fd: int) -> None:
-    """Write all of the file system to the disk, which is faster than one file after the other: syncfs(2)."""
+    """Write the whole file system to the disk with syncfs(2), which is faster than one file after another."""
     if ctypes.CDLL(None, use_errno=True).syncfs(fd) < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 
 
 class Trees:
-    """The base and the layers of a branch, open: number 0 is the base, and a higher number lies above a lower one.
+    """The base and the layers of a branch, open. Number 0 is the base, and a higher number is above a lower one.
 
     Close it after use.
     """
@@ -167,7 +167,7 @@ class Trees:
         self._stack.close()
 
     def mark(self, fd: int, name: str) -> bytes:
-        """Return the value of a mark of overlayfs; b"" without it."""
+        """Return the value of a mark of overlayfs; b"" if it is not there."""
         try:
             return os.getxattr(fd, MARK + name)
         except OSError:
@@ -178,7 +178,7 @@ class Trees:
         return open_directory(self.roots[number], path)
 
     def merged(self, numbers: Iterable[int], path: str, stack: ExitStack) -> tuple[list[Opened], bool]:
-        """Open a directory in these layers, the highest first, down to one that is opaque. Return also if one was."""
+        """Open a directory in these layers, the highest first, down to an opaque one. Also returns whether one is."""
         opened = []
         for number in numbers:
             fd = self.open(number, path)
@@ -190,7 +190,7 @@ class Trees:
         return opened, False
 
     def entry(self, directory: Opened, name: str) -> Entry | None:
-        """Return what the layer has there, also a whiteout; None if it has nothing."""
+        """Return what the layer has there, which may be a whiteout; None if it has nothing."""
         found = entry_at(directory.fd, name, directory.number)
         if found and directory.has_marks and found.type == "file" and not found.size:
             fd = open_file(directory.fd, name)
