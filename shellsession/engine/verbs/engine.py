@@ -184,9 +184,9 @@ class Moved(Exception):
 
 
 class Frozen(NamedTuple):
-    """A session at one moment: its branch, whose last layers are frozen, and its state.
+    """A session at one moment: its branch, with all its files frozen, and its state.
 
-    ``before``: its state when it was forked off; None if it was not, or by an earlier process.
+    ``before``: the state of its parent when it was forked off; None if it was not, or not by this process.
     """
 
     branch: Branch
@@ -217,19 +217,18 @@ class Engine(Core):
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
-        # Of bash at the checkpoints of this session, with what is not written to disk.
+        # The states of bash at the checkpoints of this session, with the parts that are not written to disk.
         self._states: dict[str, Snapshot] = {}
         self._forked_from: Snapshot | None = None  # the state of the session of which this one is a fork
-        self._moment: _Moment | None = None  # with automatic checkpoints: the one before what was written last
+        self._moment: _Moment | None = None  # with automatic checkpoints: the one before the last changes
 
     # -- open
 
     def start(self) -> Steps[None]:
-        """Start bash if there is none, and note the moment to which a rollback can go back. Raises as ``open``."""
+        """Start bash if there is none, and note the moment for a rollback. Raises as ``open``."""
         yield from self.open()
         if self.options.auto_checkpoints and self._is_idle():
-            with suppress(ShellSessionError):
-                yield from self._checkpoint_before()
+            yield from self._note_moment()
 
     def open(self, snapshot: Snapshot | None = None) -> Steps[None]:
         """Start bash if there is none, and run the startup commands. Raises ShellUnavailable.
@@ -296,14 +295,12 @@ class Engine(Core):
 
     # -- run
 
-    def run(self, request: Request, has_checkpoint: bool = False) -> Steps[Result]:
-        """Run one command until it finishes, is handed back, or is ended by us.
+    def run(self, request: Request) -> Steps[Result]:
+        """Run one command until it finishes, is handed back, or is ended by us."""
+        return (self._run_with_checkpoint if self.options.auto_checkpoints else self._run)(request)
 
-        On the ordinary path, or on the general one, which also takes over a command that turns out to be unusual.
-        ``has_checkpoint``: the caller makes the automatic ones.
-        """
-        if self.options.auto_checkpoints and not has_checkpoint:
-            return (yield from self._run_with_checkpoint(request))
+    def _run(self, request: Request) -> Steps[Result]:
+        """Run a command on the ordinary path, or on the general one, which also takes over an unusual command."""
         last = self.last
         if self.shell is None or (last is not None and last.delivery.handed_back) or self.closed:
             yield from self._ready()
@@ -343,7 +340,7 @@ class Engine(Core):
         return (yield from state.listing(self, anew=False)) if self._is_idle() else None
 
     def _with_changes(self, result: Result, before: Listing, untold: str) -> Steps[Result]:
-        """Return the result with what has changed, if that can be told. ``untold``: why its files cannot."""
+        """Return the result with what has changed, if that is known. ``untold``: why its files are not."""
         with suppress(SnapshotUnavailable):
             if self._is_idle() and not result.still_running:
                 found = changes(before, (yield from state.listing(self)))
@@ -354,7 +351,7 @@ class Engine(Core):
         return result
 
     def _freeze_for_files(self) -> Steps[str]:
-        """Freeze the files, so that a command's own can be told. Returns why they cannot."""
+        """Freeze the files, so that those that a command changes can be listed. Returns why they cannot."""
         try:
             if self.the_branch().is_written:
                 self._refuse_writers(self.the_branch())
@@ -713,7 +710,7 @@ class Engine(Core):
         return restored
 
     def _last_automatic(self, branch: Branch) -> Steps[str]:
-        """Return the checkpoint of the moment before what was written last. Raises InvalidRequest."""
+        """Return the checkpoint from before the last changes. Raises InvalidRequest."""
         if not self.options.auto_checkpoints:
             raise InvalidRequest(
                 f"name a checkpoint ({branch.known()}): only a session with auto_checkpoints=N can take back a command"
@@ -750,7 +747,7 @@ class Engine(Core):
         return made
 
     def take_over(self, fork: Frozen) -> Steps[Restored]:
-        """Go on with the files and the state of a fork of this session. Raises Conflict if these here have changed."""
+        """Continue with the files and the state of a fork. Raises Conflict if the session has changed since."""
         branch = yield from self._on_branch()
         branch.refuse_changed(fork.branch)
         now = yield from self.snapshot((), None)
@@ -765,7 +762,8 @@ class Engine(Core):
 
         def take_over() -> None:
             if name := branch.take_over(fork.branch, state, most):
-                self._keep_state(branch, name, now)
+                self._states[name] = now
+                self._prune_states(branch)
 
         return (yield from self.restart(fork.snapshot, take_over))
 
@@ -785,8 +783,7 @@ class Engine(Core):
         if action == "apply":
             change = apart(lambda: branch.apply(given["paths"], given["overwrite"])[0], to_its_end=True)
         done, _ = yield from self._with_layer(branch, snapshot, change)
-        known = {one.name for one in branch.checkpoints()}
-        self._states = {name: state for name, state in self._states.items() if name in known}
+        self._prune_states(branch)
         return done
 
     def drop_checkpoint(self, name: str) -> None:
@@ -815,9 +812,9 @@ class Engine(Core):
         return f"/proc/{shell.pid}/root{branch.base}"
 
     def _run_with_checkpoint(self, request: Request) -> Steps[Result]:
-        """Run a command, and make a checkpoint of the moment before it, if it has written anything."""
+        """Run a command. If it has written anything, make a checkpoint of the moment before it."""
         yield from self._note_moment()
-        result = yield from Engine.run(self, request, has_checkpoint=True)
+        result = yield from self._run(request)
         if not result.runs_on and self.shell is not None and self._is_idle():
             try:
                 yield from self._checkpoint_before()
@@ -826,13 +823,13 @@ class Engine(Core):
         return result
 
     def _note_moment(self) -> Steps[None]:
-        """Before a command, note the moment to which a rollback brings back, if it can be noted."""
+        """Before a command, note the moment for a rollback, if possible."""
         yield from self._ready()
         with suppress(ShellSessionError):  # the result says it
             yield from self._checkpoint_before()
 
     def _checkpoint_before(self) -> Steps[None]:
-        """Make an automatic checkpoint of the moment before what was written last, if anything was.
+        """Make an automatic checkpoint of the moment before the last changes, if there are any, and note this moment.
 
         Raises JobsRunning and SnapshotUnavailable.
         """
@@ -846,16 +843,17 @@ class Engine(Core):
             then, _, at = self._moment or _Moment(snapshot, 0, time.time())
             keep = partial(branch.keep_before, then.for_file().to_bytes(), at, most)
             name, _ = yield from self._with_layer(branch, snapshot, _at_once(keep))
-            self._keep_state(branch, name, then)
+            self._states[name] = then
+            self._prune_states(branch)
         self._moment = _Moment(snapshot, self.begun, time.time())
 
-    def _keep_state(self, branch: Branch, name: str, snapshot: Snapshot) -> None:
-        """Keep the state of bash at a checkpoint, and no state of one that is gone."""
+    def _prune_states(self, branch: Branch) -> None:
+        """Forget the states of bash at checkpoints that are gone."""
         known = {one.name for one in branch.checkpoints()}
-        self._states = {one: state for one, state in self._states.items() if one in known} | {name: snapshot}
+        self._states = {name: state for name, state in self._states.items() if name in known}
 
     def _refuse_writers(self, branch: Branch, advice: str = "") -> None:
-        """Raise JobsRunning if anything beside bash may write to the files, or bash itself to one that it has open.
+        """Raise JobsRunning if a job may write to the files, or bash itself to a file that it has open.
 
         ``advice``: what to do about a job.
         """
@@ -868,9 +866,9 @@ class Engine(Core):
             raise JobsRunning(f"the session's bash itself has {held} open{closing}")
 
     def _on_branch(self, end_jobs: bool | None = None) -> Steps[Branch]:
-        """Return the branch when bash alone can write to it. Raises JobsRunning.
+        """Return the branch once only bash can write to it. Raises JobsRunning.
 
-        ``end_jobs``: kill the jobs that run. None: the verb does not offer that.
+        ``end_jobs``: kill the running jobs. None: the verb has no such option.
         """
         branch = self.the_branch()
         yield from self._ready()
@@ -881,9 +879,9 @@ class Engine(Core):
         return branch
 
     def _with_layer(self, branch: Branch, snapshot: Snapshot, change: Steps[T]) -> Steps[tuple[T, Restored]]:
-        """Change the layers of the branch, and have bash enter the new last one, if there is one.
+        """Change the layers of the branch, and have bash enter the last one if it is new.
 
-        Bash does so even if this is interrupted: what it wrote in the old one would be lost.
+        Bash enters it even if this is interrupted: what bash wrote to the old layer would be lost.
         """
         before = branch.layers[-1:]
         try:
@@ -899,7 +897,7 @@ class Engine(Core):
         return done, (yield from self._enter_layer(branch, snapshot))
 
     def _enter_layer(self, branch: Branch, snapshot: Snapshot) -> Steps[Restored]:
-        """Have bash enter its directory again, which it has in the old layer. If that is gone, that of the branch."""
+        """Have bash leave the old layer: enter its directory again, or that of the branch if its own is gone."""
         shell, cwd, base = self.live(), snapshot.cwd, branch.base
         for place in (cwd, base):
             if shell.is_in_old_layer(base):
