@@ -333,7 +333,7 @@ _MODEL_WORDING: Final = {
     "each command needs its own key": "call again",
     "kill it, or pass end_jobs=True": "or kill it with `jobs`",
     "only a session with auto_checkpoints=N can take back a command": "this session cannot take back a single command",
-    "open it with branch= (--branch)": "there is nothing to roll back or to show",
+    "open it with branch=": "there is nothing to roll back or to show",
 }
 # Words with the key of a call, of which a model knows nothing: another call has another one.
 _KEY_WORDING: Final = (
