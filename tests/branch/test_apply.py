@@ -191,16 +191,6 @@ def test_second_apply_does_not_take_the_first_for_a_conflict(overlay: Overlay) -
     assert _apply(overlay) == set()
 
 
-def test_of_two_branches_of_one_base_the_first_to_apply_wins(overlay: Overlay, tmp_path: Path) -> None:
-    overlay.play_base(("write", "f", b"1".hex()))
-    overlay.begin()
-    overlay.play([("append", "f", b"2".hex())], [("append", "f", b"3".hex())])
-    assert len(apply(overlay.base, overlay.layers[:1], str(tmp_path), overlay.opened)) == 1
-    with pytest.raises(Conflict) as caught:
-        _apply(overlay)
-    assert caught.value.paths == ("f",)
-
-
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_what_cannot_be_read_is_skipped_and_stays(overlay: Overlay) -> None:
     overlay.play_base(("mkdir", "d"), ("mkdir", "d/in"), ("write", "d/f", b"".hex()), ("write", "own", b"".hex()))

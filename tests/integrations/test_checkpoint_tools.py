@@ -5,20 +5,18 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from daemons import Daemon
+from stories import KINDS, Call, Play, player
 from test_mcp import Talk, talk
 
-from shellsession import AsyncSession, InvalidRequest, JobsRunning, Session, SessionBusy, aconnect
+from shellsession import AsyncSession, InvalidRequest, JobsRunning, SessionBusy
 from shellsession.errors import BranchUnavailable
 from shellsession.integrations.toolbox import Toolbox
 
 _TOOLS = ["checkpoint", "rollback", "diff"]
-Call = Callable[..., Awaitable[str]]
 
 
 @pytest.fixture
@@ -28,36 +26,14 @@ def base(tmp_path: Path) -> Path:
     return base
 
 
-@pytest.fixture(params=["here", "threads", "daemon"])
-def play(
-    request: pytest.FixtureRequest, daemon: Daemon, base: Path
-) -> Callable[[Callable[[Call], Awaitable[None]]], None]:
+@pytest.fixture(params=KINDS)
+def play(request: pytest.FixtureRequest, daemon: Daemon, base: Path) -> Play:
     """Plays a story with the tools of a session on a branch."""
-
-    async def main(story: Callable[[Call], Awaitable[None]]) -> None:
-        options: dict[str, Any] = {"cwd": base, "branch": base, "branch_dir": base.with_name("layers")}
-        options["auto_checkpoints"] = 5
-        session: Any
-        if request.param == "daemon":
-            session = await aconnect(request.node.name, daemon.socket, False, **options)
-        else:
-            session = Session(**options) if request.param == "threads" else AsyncSession(**options)
-        tools = Toolbox(session, patience=5, checkpoints=True, max_chars=2000)
-
-        async def call(verb: str, **arguments: Any) -> str:
-            return await tools.call(verb, arguments)
-
-        try:
-            await story(call)
-        finally:
-            closing = session.close()
-            if closing is not None:
-                await closing
-
-    return lambda story: asyncio.run(main(story))
+    options = {"cwd": base, "branch": base, "branch_dir": base.with_name("layers"), "auto_checkpoints": 5}
+    return player(request.param, request.node.name, daemon.socket, options, checkpoints=True, max_chars=2000)
 
 
-def test_rollback_brings_back_files_and_shell(play: Any, base: Path) -> None:
+def test_rollback_brings_back_files_and_shell(play: Play, base: Path) -> None:
     async def story(call: Call) -> None:
         await call("bash", command="echo one >file; X=1")
         assert await call("checkpoint", name="first") == (
@@ -74,7 +50,7 @@ def test_rollback_brings_back_files_and_shell(play: Any, base: Path) -> None:
     assert list(base.iterdir()) == []
 
 
-def test_rollback_without_a_name_takes_back_commands(play: Any) -> None:
+def test_rollback_without_a_name_takes_back_commands(play: Play) -> None:
     async def story(call: Call) -> None:
         await call("bash", command="echo one >file")
         await call("bash", command="rm file; X=2")
@@ -93,7 +69,7 @@ def test_rollback_without_a_name_takes_back_commands(play: Any) -> None:
     play(story)
 
 
-def test_jobs_and_running_commands_are_named_for_the_model(play: Any) -> None:
+def test_jobs_and_running_commands_are_named_for_the_model(play: Play) -> None:
     async def story(call: Call) -> None:
         await call("bash", command="echo one >file")
         await call("checkpoint", name="first")
@@ -112,7 +88,7 @@ def test_jobs_and_running_commands_are_named_for_the_model(play: Any) -> None:
     play(story)
 
 
-def test_long_diff_is_cut_in_the_middle(play: Any) -> None:
+def test_long_diff_is_cut_in_the_middle(play: Play) -> None:
     async def story(call: Call) -> None:
         await call("bash", command="touch file-{1..999}")
         text = await call("diff")

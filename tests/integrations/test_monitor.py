@@ -4,47 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from daemons import Daemon
 from gates import Gate
+from stories import KINDS, Call, Play, player
 from system import PATIENCE
 from test_mcp import serving
 
-from shellsession import AsyncSession, InvalidRequest, Session, aconnect
+from shellsession import AsyncSession, InvalidRequest
 from shellsession.integrations.toolbox import Toolbox
 
 _SERVER = "shellsession://notices"
-Call = Callable[..., Awaitable[str]]
 
 
-@pytest.fixture(params=["here", "threads", "daemon"])
-def play(request: pytest.FixtureRequest, daemon: Daemon) -> Callable[[Callable[[Call], Awaitable[None]]], None]:
+@pytest.fixture(params=KINDS)
+def play(request: pytest.FixtureRequest, daemon: Daemon) -> Play:
     """Plays a story with the tools of a session."""
-
-    async def main(story: Callable[[Call], Awaitable[None]]) -> None:
-        session: Any = Session() if request.param == "threads" else AsyncSession()
-        if request.param == "daemon":
-            session = await aconnect(request.node.name, daemon.socket, False, cwd="/")
-        tools = Toolbox(session, patience=5, monitor=True, max_chars=4000)
-
-        async def call(verb: str, **arguments: Any) -> str:
-            return await tools.call(verb, arguments)
-
-        try:
-            await story(call)
-        finally:
-            closing = session.close()
-            if closing is not None:
-                await closing
-
-    return lambda story: asyncio.run(main(story))
+    return player(request.param, request.node.name, daemon.socket, {"cwd": "/"}, monitor=True, max_chars=4000)
 
 
-def test_monitor_notices_come_before_a_later_result_once(play: Any) -> None:
+def test_monitor_notices_come_before_a_later_result_once(play: Play) -> None:
     async def story(call: Call) -> None:
         await call("bash", command="(sleep 0.2; echo port 80 is open; sleep 0.2; exit 3) &")
         await call("monitor", text="is open", silence=0.05)
@@ -71,7 +52,7 @@ async def notices_until(call: Call, wanted: str) -> list[str]:
                 return found
 
 
-def test_monitor_text_is_no_pattern(play: Any) -> None:
+def test_monitor_text_is_no_pattern(play: Play) -> None:
     async def story(call: Call) -> None:
         await call("bash", command="(sleep 0.1; echo 'axb('; echo 'a.b('; sleep 99) &")
         await call("monitor", text="a.b(", most=1)
@@ -82,7 +63,7 @@ def test_monitor_text_is_no_pattern(play: Any) -> None:
     play(story)
 
 
-def test_monitor_ends_after_most_notices_and_is_of_one_job(play: Any) -> None:
+def test_monitor_ends_after_most_notices_and_is_of_one_job(play: Play) -> None:
     async def story(call: Call) -> None:
         await call("bash", command="(sleep 0.1; seq -f 'first %g' 5; sleep 99) &")
         await call("bash", command="(sleep 0.1; seq -f 'second %g' 5; sleep 99) &")
@@ -114,7 +95,7 @@ def test_monitor_masks_secrets_and_escapes_controls_before_it_cuts() -> None:
     asyncio.run(main())
 
 
-def test_monitor_wrong_argument_is_refused(play: Any) -> None:
+def test_monitor_wrong_argument_is_refused(play: Play) -> None:
     async def story(call: Call) -> None:
         with pytest.raises(InvalidRequest, match="there is no job 'j9': the jobs are none"):
             await call("monitor", job="j9")
