@@ -52,7 +52,7 @@ class Base(AnySession[Request]):
     """The common part of ``Session`` and ``AsyncSession``."""
 
     attached = False  # a person is attached to it
-    is_needed: Callable[[], bool] = bool  # whether it must not be closed for being idle
+    is_needed: Callable[[], bool] = bool  # whether it must stay open although it is idle
     relied_on = False  # a tool depends on its state: if it was closed for being idle, the next call reports that
     lasts = False  # its tool promises that it lasts as long as its agent: only an ``idle_ttl`` closes it
     idle_ttl: float | EllipsisType | None = ...  # its own, if a client has named one
@@ -112,8 +112,8 @@ class Base(AnySession[Request]):
           is. If the branch cannot be made, the start raises BranchUnavailable.
         * ``branch_dir``: where the layers of the branch are, on a local disk. By default they are in a new directory
           below the state directory. If anything was written, they stay: a session that names them goes on with them.
-        * ``auto_checkpoints``: keep the moments before the last commands that wrote on the branch, this many, so that
-          ``rollback()`` takes the last one back. Where a job may still write, the result says that there is none.
+        * ``auto_checkpoints``: keep a checkpoint from before each of the last commands that wrote on the branch, this
+          many, so that ``rollback()`` takes the last one back. While a job runs there is none, as the result says.
 
         Raises InvalidRequest.
         """

@@ -414,21 +414,21 @@ class Session(Base, ThreadSession[Request]):
     def checkpoint(self, name: str = "", *, end_jobs: bool = False) -> Checkpoint:
         """Freeze the files of the branch and the state of bash together, and return the checkpoint.
 
-        ``name``: by which ``rollback`` finds it; by default one that is free. ``end_jobs``: kill the jobs that run.
-        Raises JobsRunning while one does, SessionBusy, BranchUnavailable and SnapshotUnavailable.
+        ``name``: for ``rollback``; by default a free one. ``end_jobs``: kill running jobs. Raises JobsRunning while one
+        runs, SessionBusy, BranchUnavailable and SnapshotUnavailable.
         """
         return self.do_in_bash(self._checkpoint_steps(name, end_jobs))
 
     def rollback(
         self, checkpoint: Checkpoint | str = "", *, files_only: bool = False, end_jobs: bool = False
     ) -> Restored:
-        """Bring the files of the branch back to a checkpoint, and start a bash that has the state which it had then.
+        """Bring the files of the branch back to a checkpoint, and start a new bash with the state of that moment.
 
-        Without a checkpoint, take back the last command that wrote on the branch, with ``auto_checkpoints``; a second
-        call takes back the one before it.
+        Without a checkpoint, but with ``auto_checkpoints``, take back the last command that wrote on the branch; a
+        second call takes back the one before it.
 
-        ``files_only``: keep bash as it is. ``end_jobs``: as for ``checkpoint``. What was written since then is lost,
-        unless a later checkpoint has it. The result lists what differs, as that of ``restore`` does.
+        ``files_only``: keep bash as it is. ``end_jobs``: as for ``checkpoint``. Later changes are lost, except those in
+        another checkpoint. The result lists what differs, as that of ``restore`` does.
         """
         return self.do_in_bash(self._rollback_steps(checkpoint, files_only, end_jobs))
 
@@ -442,7 +442,7 @@ class Session(Base, ThreadSession[Request]):
 
     @property
     def branch(self) -> BranchFiles:
-        """What was written on the branch of the files: show it, apply it, or discard it."""
+        """What was written on the branch of the files, to show, apply or discard."""
         act = self._mine().act_on_branch
         return BranchFiles(lambda *given: self.do_in_bash(partial(act, *given)), self.engine.branch_path)
 
@@ -452,8 +452,8 @@ class Session(Base, ThreadSession[Request]):
         Jobs, and what was typed or asked, are not inherited. A ``restart`` of the new session brings it back to this
         state. ``restored`` of it says what differs. Raises SessionBusy, SnapshotUnavailable and ShellUnavailable.
 
-        On a branch, the new session has its own branch, which begins with the files as they are now. What was not
-        applied is gone when it is closed. Raises JobsRunning, too.
+        On a branch, the new session has its own branch, which begins with the files as they are now. Closing it removes
+        changes that were not applied. Raises JobsRunning, too.
         """
         (child,) = self.fork_many(1)
         if isinstance(child, ShellSessionError):
@@ -480,8 +480,9 @@ class Session(Base, ThreadSession[Request]):
     def attempt(self, command: Command, **options: Unpack[RunOptions]) -> Attempt:
         """Run a command on a fork of this session. Return its result and what it wrote, to apply or to discard.
 
-        ``options``: those of ``run``. ``apply()`` of the attempt lets this session go on with its files and its shell;
-        ``discard()`` gives them up. Raises BranchUnavailable without a branch, and what ``fork`` and ``run`` raise.
+        ``options``: those of ``run``. After ``apply()`` of the attempt, this session continues with its files and its
+        shell; ``discard()`` throws them away. Raises BranchUnavailable without a branch, and what ``fork`` and ``run``
+        raise.
         """
         refuse_unknown("Session.attempt", options, RunOptions.__annotations__)
         from .branch.attempt import Attempt  # rarely needed
@@ -490,7 +491,7 @@ class Session(Base, ThreadSession[Request]):
         return Attempt.of(self.fork(), self._take_over, command, options)
 
     def _take_over(self, fork: Session) -> Restored:
-        """Go on with the files and the shell of a fork, and close that."""
+        """Continue with the files and the shell of a fork, and close the fork."""
         frozen = fork.do(fork.engine.frozen())
         restored = self.do_in_bash(lambda: self._mine().take_over(frozen))
         fork.close()

@@ -182,7 +182,7 @@ class RemoteSession(Remote, ThreadSession[PreparedRun]):
         return self._backend.give(self._fork(agent))
 
     def attempt(self, command: Command, **options: Unpack[RunOptions]) -> Attempt:
-        """As ``Session.attempt``. If this client dies, the fork is closed as any idle session is."""
+        """As ``Session.attempt``. If this client dies, the daemon closes the fork as any idle session."""
         from ...branch.attempt import Attempt  # rarely needed
 
         child = self._backend.give(self._fork(self._of_attempt(options), attempt=True))

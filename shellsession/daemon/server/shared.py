@@ -239,7 +239,7 @@ class Sessions:
         return shared
 
     def keep_branch(self, shared: SharedSession) -> None:
-        """Let a later session of an agent find its branch, which is a fork. Raises BranchUnavailable."""
+        """Let a later session of an agent find its branch, if that is a fork. Raises BranchUnavailable."""
         if (branch := shared.engine.branch) is not None:
             branch.keep(self._branch_dir(shared.agent))
 
@@ -434,7 +434,7 @@ class SharedSession:
         self.deliveries = Deliveries()
         self.opened = False  # True once bash has started
         self.rules = ""  # of the agent, for its record
-        self.is_forgotten = False  # nothing of it is recorded (any more): it is being closed, or an attempt
+        self.is_forgotten = False  # nothing of it is recorded: it is being closed, or is an attempt
         self.lost = ""  # what is lost of the agent's last session, until somebody was told
         self.comes_back = ""  # ... and what comes back with its first command
         self.is_elsewhere = False  # it starts in a directory that is not the last one, and that nobody has named
@@ -454,7 +454,7 @@ class SharedSession:
         self._read_by_key = ""  # the last request whose result a client has read by its key
         self.receipts, self._syncs = receipts
         self.approvals: Approvals  # of the daemon
-        self.asks_as: SharedSession = self  # a person is asked in the name of its agent; of an attempt: its parent
+        self.asks_as: SharedSession = self  # it asks a person in the name of this one; an attempt: of its parent
         self.attempts = set[SharedSession]()  # of its agent
         session.is_needed = self._is_needed
         policy = self.engine.options.policy
@@ -462,13 +462,13 @@ class SharedSession:
         session._on_change(self.check_end)
 
     def _is_needed(self) -> bool:
-        """Is a person attached or asked, or an attempt open? These need the session, and so does an unused answer."""
+        """Is it needed: by a person who is attached or asked, by an unused answer, or by an open attempt?"""
         has_attempts = any(not one.session.closed for one in self.attempts)
         return self.session.attached or has_attempts or self.approvals.has_asked(self.agent)
 
     @property
     def is_attempt(self) -> bool:
-        """Is it for one command, which is tried on a fork?"""
+        """Is it a fork for one command, which somebody tries?"""
         return self.asks_as is not self
 
     # -- queued requests
