@@ -336,9 +336,9 @@ def test_end_that_no_receipt_can_note_is_still_the_answer(tmp_path: Path, small_
         with open(small_disk / "filler", "wb", buffering=0) as filler, suppress(OSError):
             while filler.write(bytes(4096)):
                 pass
-        gate.open()
-        again = session(daemon).run(gate.text, idempotency_key="k")
-        assert (again.exit_code, again.stdout, again.replayed) == (0, "ended\n", True)
+        # Opened once this call waits: an earlier end would be noticed before, and be lost.
+        again = session(daemon).run(gate.text, idempotency_key="k", on_output=lambda *_: gate.open())
+        assert (again.exit_code, again.stdout.removeprefix("begun\n"), again.replayed) == (0, "ended\n", True)
         (small_disk / "filler").unlink()
         with pytest.raises(OutcomeUnknown):
             sh.run(gate.text, idempotency_key="k")

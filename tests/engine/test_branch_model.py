@@ -141,9 +141,9 @@ class Walk:
                 self.undoing[name] = before
 
     def run(self, sh: Session, command: str, model: Path) -> None:
-        there = sh.run(command, tty=False, cwd=self.base).exit_code
+        there = sh.run(command, tty=False, cwd=self.base)
         done = subprocess.run(["bash", "-c", command], cwd=model, capture_output=True, check=False)
-        assert (there == 0) == (done.returncode == 0), command
+        assert there.ok == (done.returncode == 0), (command, there)
 
     def copy(self) -> Path:
         self.made += 1
