@@ -10,8 +10,8 @@ import asyncio
 import hashlib
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -108,7 +108,7 @@ async def serve(sessions: Sessions, incoming: Incoming) -> Answer:
             if isinstance(request, requests.Fork):
                 answer = await _fork(sessions, shared, request)
             elif isinstance(request, requests.TakeOver):
-                answer = await _take_over(sessions, shared, request.fork)
+                answer = await _take_over(sessions, shared, incoming)
             else:
                 answer = await _OF_AGENT[type(request)](shared, incoming) or Answer({"value": None})
         finally:
@@ -563,9 +563,17 @@ async def _on_branch(shared: SharedSession, incoming: Incoming) -> Answer:
     session, name = shared.session, request.name
     if request.action == "rollback":
         given = {"files_only": request.files_only, "end_jobs": request.end_jobs}
-        report = await _restart_with(shared, lambda: session.rollback(name, **given))
+        async with _turn_to_change(shared, incoming):
+            report = await _restart_with(shared, lambda: session.rollback(name, **given))
         shared.note_restored()
         return _reported(report)
+    is_look = request.action in ("checkpoints", "diff", "patch")
+    async with nullcontext() if is_look else _turn_to_change(shared, incoming):
+        return await _on_files(shared, request)
+
+
+async def _on_files(shared: SharedSession, request: requests.OnBranch) -> Answer:
+    session, name = shared.session, request.name
     with shared.attending():
         if request.action == "checkpoint":
             found: Any = [await session.checkpoint(name, end_jobs=request.end_jobs)]
@@ -579,6 +587,23 @@ async def _on_branch(shared: SharedSession, incoming: Incoming) -> Answer:
             found = await session.do_in_bash(partial(shared.engine.act_on_branch, request.action, given)) or ()
     part = found if isinstance(found, bytes) else to_part([list(one) for one in found])
     return Answer({"value": None}, (part,))
+
+
+@asynccontextmanager
+async def _turn_to_change(shared: SharedSession, incoming: Incoming) -> AsyncIterator[None]:
+    """Yield when it is the turn of a request that changes files. A client that is gone may have given it up."""
+    listener = incoming.listener
+    listener.wait_for()
+    while True:
+        async with shared.turn:
+            await shared.until_unattended()
+            if not listener.connection.is_gone:
+                listener.proceed()
+                yield
+                return
+        await listener.until_taken()
+        if listener.abandoned.done():
+            raise SessionBusy(LEFT)
 
 
 async def _fork(sessions: Sessions, shared: SharedSession, request: requests.Fork) -> Answer:
@@ -605,15 +630,18 @@ async def _forget(sessions: Sessions, shared: SharedSession) -> None:
     sessions.dismiss(shared)
 
 
-async def _take_over(sessions: Sessions, shared: SharedSession, agent: str) -> Answer:
+async def _take_over(sessions: Sessions, shared: SharedSession, incoming: Incoming) -> Answer:
+    agent = incoming.request.fork
     if (fork := sessions.find(agent)) is None:  # no NoSuchAgent, which would be about the session itself
         raise InvalidRequest(
             f"this attempt ({agent}) has ended: it was closed, was idle for too long, or its daemon has ended; try the"
             " command again"
         )
-    with fork.attending():
-        frozen = await fork.session.do(fork.engine.frozen())
-    report = await _restart_with(shared, lambda: shared.session.do_in_bash(partial(shared.engine.take_over, frozen)))
+    async with _turn_to_change(shared, incoming):
+        with fork.attending():
+            frozen = await fork.session.do(fork.engine.frozen())
+        go_on = partial(shared.engine.take_over, frozen)
+        report = await _restart_with(shared, lambda: shared.session.do_in_bash(go_on))
     shared.note_restored()
     await _forget(sessions, fork)
     return _reported(report)

@@ -1,0 +1,52 @@
+"""What changes the files of an agent's branch takes its turn, and is not done for a client that is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from commands import running as client_of
+from daemons import Daemon, Raw, served
+from system import wait_until
+
+from shellsession import RemoteSession, connect
+from shellsession.branch.mounts import fault
+
+if reason := fault():
+    pytest.skip(reason, allow_module_level=True)
+
+_VERBS = {
+    "rollback": ("rollback", "{}", "first"),
+    "checkpoint": ("checkpoint", "{}", "second"),
+    "discard": ("branch", "discard", "{}"),
+    "apply": ("branch", "apply", "{}"),
+}
+
+
+@pytest.fixture
+def sh(daemon: Daemon, agent: str, place: Path) -> Iterator[RemoteSession]:
+    with connect(agent, daemon.socket, False, cwd=place, branch=place) as sh:
+        yield sh
+        sh.close()
+
+
+@pytest.mark.parametrize("words", _VERBS.values(), ids=_VERBS)
+def test_change_of_files_of_a_client_that_was_killed_meanwhile_is_not_made(
+    daemon: Daemon, raw: Raw, agent: str, sh: RemoteSession, place: Path, words: tuple[str, ...]
+) -> None:
+    sh.run("echo one >file")
+    sh.checkpoint("first")
+    with ThreadPoolExecutor(1) as pool:
+        asker = pool.submit(sh.run, "echo two >file; until [ -e go ]; do sleep 0.02; done; echo done")
+        wait_until(lambda: sh.state == "running", "the command")
+        with client_of(daemon.socket, *(word.format(agent) for word in words)) as client:
+            wait_until(lambda: served(raw) == 3, "its request")  # with the command, and this question
+            client.kill()
+        with connect(agent, daemon.socket, False) as other:
+            other.write_file(str(place / "go"), b"")
+        assert asker.result().stdout == "done\n"
+    assert sh.run("cat file").stdout == "two\n"
+    assert [one.name for one in sh.checkpoints()] == ["first"]
+    assert list(place.iterdir()) == []
