@@ -318,23 +318,24 @@ def fork(args: Namespace, _: ArgumentParser) -> int:
 @verb(
     "[OPTIONS] (diff | apply | discard) AGENT [PATH...]",
     option("--patch", action="store_true", help="diff: print a patch that `git apply` takes"),
-    option("--since", metavar="CHECKPOINT", default="", help="diff: what was written after this checkpoint"),
-    option("--overwrite", action="store_true", help="apply: write also what has changed in the directory meanwhile"),
+    option("--since", metavar="CHECKPOINT", default="", help="diff: only changes since this checkpoint"),
+    option("--overwrite", action="store_true", help="apply: overwrite also what has changed in the directory"),
     add_place,
-    option("action", choices=("diff", "apply", "discard"), help="what to do with what was written"),
+    option("action", choices=("diff", "apply", "discard"), help="what to do with the changes"),
     add_agent,
-    option("paths", metavar="PATH", nargs="*", help="apply: only these, below the directory"),
+    option("paths", metavar="PATH", nargs="*", help="apply: only these paths below the directory"),
     examples=[
         ("shellsession branch diff builder", "list what it has added, changed and removed"),
         ("shellsession branch diff --patch builder | git apply", "the same as a patch"),
         ("shellsession branch apply builder src README.md", "write these to the directory itself"),
-        ("shellsession branch discard builder", "give up all that it wrote, and its checkpoints"),
+        ("shellsession branch discard builder", "throw away all that it wrote, and its checkpoints"),
     ],
 )
 def branch(args: Namespace, parser: ArgumentParser) -> int:
     """Show what an agent's commands have written on the branch of its files (`shellsession run --branch DIR`), write it
-    to the directory itself, or discard it, also after `shellsession kill`. Else its session must be open, and no job of
-    it may run, but for diff. If what is to be written has changed in the directory meanwhile, apply writes nothing."""
+    to the directory itself, or discard it. Only discard works after `shellsession kill`: else the session must be open.
+    Only diff works while a job of it runs. If a path to write has changed in the directory meanwhile, apply writes
+    nothing."""
     if args.paths and args.action != "apply":
         parser.error("PATH is for apply")
     from ..daemon.client.admin import Visit
@@ -366,7 +367,7 @@ _end_jobs: Final = option("--end-jobs", action="store_true", help="kill its jobs
     _end_jobs,
     add_place,
     add_agent,
-    option("checkpoint", metavar="NAME", nargs="?", default="", help="by which rollback finds it"),
+    option("checkpoint", metavar="NAME", nargs="?", default="", help="its name, for rollback"),
     examples=[
         ("shellsession checkpoint builder before-upgrade", "keep its files and its shell before a risky step"),
         ("shellsession checkpoint --end-jobs builder", "with a name that is free, which it prints"),
@@ -389,14 +390,14 @@ def checkpoint(args: Namespace, _: ArgumentParser) -> int:
     add_agent,
     option("checkpoint", metavar="NAME", nargs="?", default="", help="the name of the checkpoint"),
     examples=[
-        ("shellsession rollback builder before-upgrade", "its files and its shell as they were then"),
+        ("shellsession rollback builder before-upgrade", "bring back its files and its shell"),
         ("shellsession rollback builder", "take back its last command that wrote (--auto-checkpoints)"),
-        ("shellsession rollback --files-only builder before-upgrade", "the files alone"),
+        ("shellsession rollback --files-only builder before-upgrade", "bring back only the files"),
     ],
 )
 def rollback(args: Namespace, _: ArgumentParser) -> int:
-    """Bring the files of an agent's branch back to a checkpoint, and give it a bash with the state of then. What could
-    not be restored is listed, and the exit status is 1 then."""
+    """Bring the files of an agent's branch back to a checkpoint, and start a new bash with the state of that moment. If
+    something could not be restored, list it and exit with status 1."""
     from ..daemon.client.admin import Visit
 
     with Visit(args.agent, args.socket) as visit:

@@ -192,7 +192,7 @@ complete -c shellsession -n '_shtab_shellsession_using branch' -l since -x -d di
 complete -c shellsession -n '_shtab_shellsession_using branch' -l overwrite -d apply
 complete -c shellsession -n '_shtab_shellsession_using branch' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
 complete -c shellsession -n '_shtab_shellsession_using branch' -l via -x -d 'a program that leads to the daemon elsewhere, such as '"'"'ssh box'"'"''
-complete -c shellsession -n '_shtab_shellsession_using branch; and test $_shtab_shellsession_npos -eq 0' -ka "diff apply discard" -d 'what to do with what was written'
+complete -c shellsession -n '_shtab_shellsession_using branch; and test $_shtab_shellsession_npos -eq 0' -ka "diff apply discard" -d 'what to do with the changes'
 complete -c shellsession -n '_shtab_shellsession_using branch; and test $_shtab_shellsession_npos -eq 1' -ka "(shellsession ls --names 2>/dev/null)" -d 'whose session'
 complete -c shellsession -n '_shtab_shellsession_using branch; and test $_shtab_shellsession_npos -ge 2' -ka "(__fish_complete_path (commandline -ct))" -d apply
 complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a checkpoint -d 'keep the files of an agent'"'"'s branch, and its shell'

@@ -93,7 +93,7 @@ _shtab_shellsession_branch_options=(
   "--overwrite[apply]"
   "--socket[the daemon\'s socket]:PATH:_files"
   "--via[a program that leads to the daemon elsewhere, such as \'ssh box\']:WORDS:"
-  ":what to do with what was written:(diff apply discard)"
+  ":what to do with the changes:(diff apply discard)"
   ":whose session:_shellsession_agents"
   "*:apply:_files"
 )
@@ -115,7 +115,7 @@ _shtab_shellsession_checkpoint_options=(
   "--socket[the daemon\'s socket]:PATH:_files"
   "--via[a program that leads to the daemon elsewhere, such as \'ssh box\']:WORDS:"
   ":whose session:_shellsession_agents"
-  ":by which rollback finds it:"
+  ":its name, for rollback:"
 )
 
 # guard to ensure default positional specs are added only once per session
