@@ -20,7 +20,7 @@ from typing import Any, Final
 from ..errors import ApplyFailed, Conflict, InvalidRequest
 from ..state import snapshot_file
 from .changes import Change, change_of, compare
-from .trees import MARK, Entry, Trees, dress, entry_at, listed, open_directory, open_file, split, sync
+from .trees import MARK, Entry, Trees, closing_fd, dress, entry_at, listed, open_directory, open_file, split, sync
 
 JOURNAL: Final = "apply.json"
 # This file exists once all new files are on the disk under their temporary names.
@@ -45,10 +45,8 @@ def moment(base: str) -> int:
         fd = os.open(base, os.O_TMPFILE | os.O_WRONLY, 0o600)
     except OSError:  # not writable, or the file system has no files without a name: most have the kernel's clock
         return time.clock_gettime_ns(_CLOCK_REALTIME_COARSE)
-    try:
+    with closing_fd(fd):
         return os.fstat(fd).st_ctime_ns
-    finally:
-        os.close(fd)
 
 
 def apply(
@@ -229,9 +227,9 @@ def _is_copy(trees: Trees, path: str, entry: Entry) -> bool:
     """Did overlayfs copy this from a layer below?"""
     if entry.type == "link":
         return False
-    with _opened(trees.open(entry.layer, split(path)[0])) as at:
+    with closing_fd(trees.open(entry.layer, split(path)[0])) as at:
         name = split(path)[1]
-        with _opened(open_file(at, name) if entry.type == "file" else open_directory(at, name)) as fd:
+        with closing_fd(open_file(at, name) if entry.type == "file" else open_directory(at, name)) as fd:
             return MARK + "origin" in listed(fd)
 
 
@@ -283,7 +281,7 @@ def _stage(trees: Trees, job: _Job) -> None:
             elif after.type == "link":
                 _copy_link(origin, source, at, name)
             elif known := links.get((after.layer, after.inode)):
-                with _opened(open_directory(trees.roots[0], split(known)[0])) as fd:
+                with closing_fd(open_directory(trees.roots[0], split(known)[0])) as fd:
                     os.link(split(known)[1], name, src_dir_fd=fd, dst_dir_fd=at, follow_symlinks=False)
             else:
                 _copy_file(origin, source, at, name)
@@ -293,8 +291,8 @@ def _stage(trees: Trees, job: _Job) -> None:
     for change, after in reversed(new):
         if after.type == "directory":
             with (
-                _opened(trees.open(after.layer, change.path)) as origin,
-                _opened(trees.open(0, job.staged[change.path])) as fd,
+                closing_fd(trees.open(after.layer, change.path)) as origin,
+                closing_fd(trees.open(0, job.staged[change.path])) as fd,
             ):
                 dress(origin, fd)
 
@@ -312,7 +310,7 @@ def _unstage(base: int, job: _Job) -> None:
             else:
                 os.unlink(name, dir_fd=places.open(directory))
         for change in filter(_is_set, job.changes):
-            with _opened(open_directory(base, change.path)) as fd:
+            with closing_fd(open_directory(base, change.path)) as fd:
                 if change.before and os.fstat(fd).st_mode & 0o7777 == change.before.mode | _ALL_OF_OWNER:
                     os.fchmod(fd, change.before.mode)
 
@@ -335,8 +333,8 @@ def _publish(trees: Trees, job: _Job) -> None:
     for change in reversed(job.changes):
         if _is_set(change) and change.after:
             with (
-                _opened(trees.open(change.after.layer, change.path)) as origin,
-                _opened(open_directory(base, change.path)) as fd,
+                closing_fd(trees.open(change.after.layer, change.path)) as origin,
+                closing_fd(open_directory(base, change.path)) as fd,
             ):
                 if change.what == ("mode",):  # the layers have only the mode of the base itself
                     os.fchmod(fd, change.after.mode)
@@ -358,7 +356,7 @@ def _loosen(base: int, changes: Iterable[Change]) -> None:
     """Let the owner write to directories that are removed or get another mode, as the branch had to."""
     for change in changes:
         if change.before and change.before.type == "directory" and ~change.before.mode & _ALL_OF_OWNER:
-            with suppress(FileNotFoundError, NotADirectoryError), _opened(open_directory(base, change.path)) as fd:
+            with suppress(FileNotFoundError, NotADirectoryError), closing_fd(open_directory(base, change.path)) as fd:
                 os.fchmod(fd, change.before.mode | _ALL_OF_OWNER)
 
 
@@ -379,7 +377,7 @@ def _copy_link(origin: int, source: str, at: int, name: str) -> None:
 
 
 def _copy_file(origin: int, source: str, at: int, name: str) -> None:
-    with _opened(open_file(origin, source)) as old, _opened(os.open(name, _NEW, 0o600, dir_fd=at)) as new:
+    with closing_fd(open_file(origin, source)) as old, closing_fd(os.open(name, _NEW, 0o600, dir_fd=at)) as new:
         begin = 0
         for begin, end in _data(old):
             os.lseek(new, begin, os.SEEK_SET)
@@ -433,14 +431,6 @@ class _Places:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-
-
-@contextmanager
-def _opened(fd: int) -> Iterator[int]:
-    try:
-        yield fd
-    finally:
-        os.close(fd)
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from . import mounts
+from .trees import closing_fd
 
 RECORD: Final = "branch.json"
 LAYERS: Final = "layers"
@@ -51,11 +52,9 @@ class Layers:
 
     def _reserve(self) -> None:
         with suppress(OSError):
-            fd = os.open(os.path.join(self.top, _RESERVE), os.O_WRONLY | os.O_CREAT, 0o600)
-            try:
+            path = os.path.join(self.top, _RESERVE)
+            with closing_fd(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)) as fd:
                 os.posix_fallocate(fd, 0, _RESERVED)
-            finally:
-                os.close(fd)
 
     @contextmanager
     def freeing(self) -> Iterator[None]:
@@ -71,15 +70,12 @@ class Layers:
     def alone(self) -> Iterator[None]:
         """Keep other branches that share the layers out of the block."""
         while True:
-            fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
-            try:
+            with closing_fd(os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)) as fd:
                 fcntl.flock(fd, fcntl.LOCK_EX)
                 if os.fstat(fd).st_nlink:
                     yield
                     return
                 self.make()  # the last branch to use it has just removed it
-            finally:
-                os.close(fd)
 
     def upper(self, name: str) -> str:
         """The directory with the changes of a layer."""

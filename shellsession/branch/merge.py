@@ -8,7 +8,7 @@ import stat
 from contextlib import ExitStack, suppress
 from typing import NamedTuple
 
-from .trees import MARK, WHITEOUT, Entry, Opened, Trees, dress, listed, open_directory, sync
+from .trees import MARK, WHITEOUT, Entry, Opened, Trees, closing_fd, dress, listed, open_directory, sync
 
 
 def merge(lower: str, upper: str, into: str) -> None:
@@ -23,8 +23,7 @@ def merge(lower: str, upper: str, into: str) -> None:
         shutil.rmtree(new)
     os.mkdir(new, 0o700)
     with Trees(lower, [upper]) as trees, ExitStack() as stack:
-        root = os.open(new, os.O_RDONLY | os.O_DIRECTORY)
-        stack.callback(os.close, root)
+        root = stack.enter_context(closing_fd(os.open(new, os.O_RDONLY | os.O_DIRECTORY)))
         todo, done = [_Merged("", (1, 0), False)], list[_Merged]()
         while todo:
             directory = todo.pop()
@@ -48,8 +47,7 @@ def _merge_directory(trees: Trees, root: int, directory: _Merged) -> list[_Merge
     """Fill a directory, and return its subdirectories."""
     found = list[_Merged]()
     with ExitStack() as stack:
-        new = open_directory(root, directory.path)
-        stack.callback(os.close, new)
+        new = stack.enter_context(closing_fd(open_directory(root, directory.path)))
         opened, _ = trees.merged(directory.numbers, directory.path, stack)
         for name in {name for one in opened for name in os.listdir(one.fd)}:
             entries = [(one, entry) for one in opened if (entry := trees.entry(one, name))]
@@ -75,8 +73,7 @@ def _put(where: Opened, entry: Entry, name: str, new: int) -> None:
 def _finish(trees: Trees, root: int, directory: _Merged) -> None:
     """Give a directory the mode, owner, times and xattrs of the upper one, and the marks of both."""
     with ExitStack() as stack:
-        new = open_directory(root, directory.path)
-        stack.callback(os.close, new)
+        new = stack.enter_context(closing_fd(open_directory(root, directory.path)))
         opened, opaque = trees.merged(directory.numbers, directory.path, stack)
         for one in reversed(opened):
             for name in listed(one.fd):

@@ -12,7 +12,7 @@ from os.path import split
 from typing import Final, NamedTuple
 
 from .changes import compare
-from .trees import Entry, Trees, open_file
+from .trees import Entry, Trees, closing_fd, open_file
 
 _NONE: Final = "0" * 40
 # Git takes a file for binary if it finds a NUL in this many bytes.
@@ -78,14 +78,11 @@ def _blob(trees: Trees, path: str, entry: Entry | None) -> _Blob | None:
     if entry is None or entry.type not in ("file", "link"):
         return None
     directory, name = split(path)
-    fd = trees.open(entry.layer, directory)
-    try:
+    with closing_fd(trees.open(entry.layer, directory)) as fd:
         if entry.type == "link":
             return _Blob("120000", os.fsencode(os.readlink(name, dir_fd=fd)))
         with open(open_file(fd, name), "rb") as file:
             return _Blob("100755" if entry.mode & 0o100 else "100644", file.read())
-    finally:
-        os.close(fd)
 
 
 def _file(path: bytes, old: _Blob | None, new: _Blob | None) -> Iterator[bytes]:

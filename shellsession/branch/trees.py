@@ -9,8 +9,8 @@ from __future__ import annotations
 import ctypes
 import os
 import stat
-from collections.abc import Iterable
-from contextlib import ExitStack, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from errno import EXDEV
 from typing import Final, NamedTuple
 
@@ -63,6 +63,15 @@ def split(path: str) -> tuple[str, str]:
     """Return the directory of a path below the base, and the name in it. Five times as fast as ``os.path.split``."""
     directory, _, name = path.rpartition("/")
     return directory, name
+
+
+@contextmanager
+def closing_fd(fd: int) -> Iterator[int]:
+    """Close the descriptor at the end of the block."""
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def open_directory(root: int, path: str) -> int:
@@ -193,12 +202,9 @@ class Trees:
         """Return what the layer has there, which may be a whiteout; None if it has nothing."""
         found = entry_at(directory.fd, name, directory.number)
         if found and directory.has_marks and found.type == "file" and not found.size:
-            fd = open_file(directory.fd, name)
-            try:
+            with closing_fd(open_file(directory.fd, name)) as fd:
                 if MARK + "whiteout" in listed(fd):
                     return found._replace(type=WHITEOUT)
-            finally:
-                os.close(fd)
         return found
 
     def look(self, directories: Iterable[Opened], name: str) -> tuple[Entry | None, tuple[int, ...], bool]:
