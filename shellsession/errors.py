@@ -263,9 +263,9 @@ class SnapshotTooNew(ShellSessionError):
 
 
 class Conflict(ShellSessionError):
-    """What a branch changes has changed in its directory, too, after the branch was opened: ``paths``, below it.
+    """Paths that a branch changes have also changed in its directory since the branch was opened: ``paths``, below it.
 
-    Or a session has changed since it was forked for an attempt, which cannot be applied then. Nothing was written.
+    Or the session has changed since an attempt began, which then cannot be applied. Nothing was written.
     """
 
     code = "conflict"

@@ -383,8 +383,8 @@ class Changes(Record):
     The kinds are "variable", "function", "alias", "trap", "option", "cwd" and "umask". The name of an option is that of
     ``set -o`` or ``shopt``; of "cwd" and "umask" it is the new value. No other value is here: it may be a secret.
 
-    ``files``: with a branch, what it has written there: pairs of "added", "changed" or "removed" and a path. It has at
-    most some hundreds, and ``files_omitted`` counts the rest.
+    ``files``: what it has written on a branch: pairs of "added", "changed" or "removed" and a path. There are at most
+    some hundreds, and ``files_omitted`` counts the rest.
     """
 
     added: tuple[tuple[str, str], ...] = ()

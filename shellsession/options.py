@@ -80,10 +80,10 @@ class Options(Record, unshown=("env", "extra_env")):
             raise InvalidRequest("branch_dir= says where the layers of a branch are: give branch=, too")
         if type(made.auto_checkpoints) is not int or not 0 <= made.auto_checkpoints <= _MOST:
             raise InvalidRequest(
-                f"auto_checkpoints is how many are kept, from 0 to {_MOST}, not {made.auto_checkpoints!r:.100}"
+                f"auto_checkpoints must be a number from 0 to {_MOST}, not {made.auto_checkpoints!r:.100}"
             )
         if made.branch is None and made.auto_checkpoints:
-            raise InvalidRequest("auto_checkpoints= keeps moments of a branch: give branch=, too")
+            raise InvalidRequest("auto_checkpoints= needs branch=")
         return made.__replace__(
             cwd=place_of(made.cwd),
             branch=place_of(made.branch, "branch"),

@@ -17,7 +17,7 @@ _PATHS_MOST: Final = 1 << 15
 class Listing(NamedTuple):
     """What bash has listed: the bytes, and what they mean.
 
-    ``begun``: how many commands had begun by then; -1: it is of a bash that has ended.
+    ``begun``: how many commands had begun by then; -1: this bash has ended.
     """
 
     data: bytes
@@ -39,7 +39,7 @@ def changes_of_state(before: Snapshot, after: Snapshot) -> Changes:
 
 
 def with_files(found: Changes, files: Sequence[tuple[str, str]]) -> Changes:
-    """Return the changes with these files: pairs of what became of one, and its path. Too many are cut."""
+    """Return the changes with these files: pairs of "added", "changed" or "removed" and a path. Limits their number."""
     size, shown = 0, list[tuple[str, str]]()
     for pair in files[:_FILES_MOST]:
         if (size := size + len(pair[1])) > _PATHS_MOST:

@@ -179,7 +179,7 @@ class Receipts:
         return True
 
     def forget_after(self, agent: str, moment: float) -> None:
-        """Forget the receipts of an agent whose commands were begun after that moment, and have ended."""
+        """Forget the receipts of an agent's commands that began after that moment and have ended."""
         with suppress(OSError):
             self._read()
             for name in [*reversed(self._of[agent].names)] if agent in self._of else ():

@@ -305,7 +305,7 @@ class TakeSnapshot(OfAgent):
 class Fork(OfAgent):
     """Open a session for the agent ``to``, with the state and the options of this one.
 
-    ``attempt``: for a command that is tried on a branch. What it writes is gone when the session is closed.
+    ``attempt``: for a command that a client tries on a branch. Closing the session removes what it has written.
     """
 
     verb: Literal["fork"]
@@ -314,9 +314,9 @@ class Fork(OfAgent):
 
 
 class TakeOver(OfAgent):
-    """Go on with the files and the shell of a fork, that of the agent ``fork``, and close that.
+    """Continue with the files and the shell of the agent ``fork``, which is a fork, and close its session.
 
-    The reply is as of a restore.
+    The reply is that of a restore.
     """
 
     verb: Literal["take_over"]
@@ -344,8 +344,8 @@ class Checkpoint(OfAgent):
 class OnBranch(OfAgent):
     """The branch of the agent's files: ``Session.checkpoint`` and the verbs after it, and ``Session.branch``.
 
-    ``name``: of a checkpoint. The reply's part is a list: of checkpoints, of what was not restored, or of changes. Of
-    ``patch`` it is the patch.
+    ``name``: of a checkpoint. The reply's part is the patch for ``patch``, else a list: of checkpoints, of what was not
+    restored, or of changes.
     """
 
     verb: Literal["branch"]

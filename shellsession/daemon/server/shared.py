@@ -211,8 +211,8 @@ class Sessions:
     ) -> SharedSession:
         """Open a session for an unknown agent, with the state, the options and the rules of another one.
 
-        ``attempt``: of this session nothing is recorded, and a person is asked in the name of the other agent.
-        ``branch``: the fork of its branch.
+        ``attempt``: record nothing of this session, and ask a person in the name of the other agent. ``branch``: the
+        fork of the other one's branch.
 
         Raises AlreadyOpen and TooManySessions.
         """

@@ -91,9 +91,9 @@ def confined(options: Options) -> frozenset[str]:
 
 
 def not_in_file(snapshot: Snapshot, environment: Collection[str]) -> Iterator[Difference]:
-    """Yield what a session with this environment lacks, as the file of the snapshot does not have it."""
+    """Yield what the file of a snapshot leaves out and this environment does not provide."""
     for kind, name in snapshot.left_out:
-        yield Difference(kind, name, "it may be secret, and is not kept longer than its session")
+        yield Difference(kind, name, "it may be secret, and is not kept after its session")
     for name in sorted(snapshot.inherited - set(environment)):
         yield Difference("variable", name, "it was inherited, and the environment of this session lacks it")
 
