@@ -88,7 +88,8 @@ class Base(AnySession[Request]):
     ) -> None:
         """Prepare a session. Bash starts at the first command, or at ``open()``.
 
-        * ``cwd``: the directory in which bash starts. None is the host's directory at that moment.
+        * ``cwd``: the directory in which bash starts. None is the host's directory at that moment, or the branch if
+          that is not in it.
         * ``env``: the environment, as in subprocess: None inherits the host's, a mapping replaces it. ``extra_env``
           adds variables in both cases.
         * ``agent_env``: add variables such as PAGER=cat to an inherited environment.

@@ -78,11 +78,7 @@ class Options(Record, unshown=("env", "extra_env")):
         check_policy(made.policy)
         if made.branch is None and made.branch_dir is not None:
             raise InvalidRequest("branch_dir= says where the layers of a branch are: give branch=, too")
-        if type(made.auto_checkpoints) is not int or not 0 <= made.auto_checkpoints <= _MOST:
-            raise InvalidRequest(
-                f"auto_checkpoints must be a number from 0 to {_MOST}, not {made.auto_checkpoints!r:.100}"
-            )
-        if made.branch is None and made.auto_checkpoints:
+        if _checkpoints_of(made.auto_checkpoints) and made.branch is None:
             raise InvalidRequest("auto_checkpoints= needs branch=")
         return made.__replace__(
             cwd=place_of(made.cwd),
@@ -109,11 +105,11 @@ class Options(Record, unshown=("env", "extra_env")):
     @property
     def rules(self) -> Rules:
         """The rules of the session."""
-        return Rules(self.sandbox, self.policy, self.redact, self.branch)
+        return Rules(self.sandbox, self.policy, self.redact, self.branch, self.auto_checkpoints)
 
 
 class Rules(NamedTuple):
-    """What confines an agent, and which secrets are masked. None and False name no rule.
+    """What confines an agent, which secrets are masked, and what can be taken back. None, False and 0 name no rule.
 
     ``branch``: the directory that it does not change, as it has a branch of it.
     """
@@ -122,14 +118,18 @@ class Rules(NamedTuple):
     policy: Policy | None = None
     redact: bool | tuple[re.Pattern[str], ...] = False
     branch: str | None = None
+    auto_checkpoints: int = 0
 
     @classmethod
     def of(cls, options: SessionOptions) -> Rules:
         """The rules that options of a session name. Raises InvalidRequest."""
         check_sandbox(sandbox := options.get("sandbox"))
         check_policy(policy := options.get("policy"))
-        redact, branch = options.get("redact"), place_of(options.get("branch"), "branch")
-        return cls(sandbox, policy, redaction(False if redact is None else redact), branch and absolute(branch))
+        redact: Any = options.get("redact")
+        branch = place_of(options.get("branch"), "branch")
+        kept = _checkpoints_of(options.get("auto_checkpoints", 0))
+        redact = redaction(False if redact is None else redact)
+        return cls(sandbox, policy, redact, branch and absolute(branch), kept)
 
     def next(self, named: Rules) -> Rules:
         """The rules of the next session of an agent that has these, if its caller names those.
@@ -137,7 +137,9 @@ class Rules(NamedTuple):
         Each rule stays until another one is named in its place, or the agent is closed.
         """
         redact = self.redact if named.redact is False else named.redact
-        return Rules(named.sandbox or self.sandbox, named.policy or self.policy, redact, named.branch or self.branch)
+        most = max(self.auto_checkpoints, named.auto_checkpoints)
+        sandbox, policy = named.sandbox or self.sandbox, named.policy or self.policy
+        return Rules(sandbox, policy, redact, named.branch or self.branch, most)
 
     def lacks(self, named: Rules) -> list[str]:
         """Which of the rules that are named these do not have."""
@@ -152,6 +154,13 @@ class Rules(NamedTuple):
 
 
 _DEFAULTS: Final = ("timeout", "on_timeout", "tty", "idle_timeout", "stdin", "merge_stderr")
+
+
+def _checkpoints_of(most: object) -> int:
+    """Return how many automatic checkpoints are kept. Raises InvalidRequest."""
+    if type(most) is int and 0 <= most <= _MOST:
+        return most
+    raise InvalidRequest(f"auto_checkpoints must be a number from 0 to {_MOST}, not {most!r:.100}")
 
 
 def path_of(name: str, value: object) -> str:

@@ -618,6 +618,17 @@ class Branch:
         self.layers.append(name)
 
 
+def first_directory(base: str, here: str | None = None) -> str | None:
+    """Where a session on a branch of ``base`` starts if nobody says: ``here`` if that is in it, or else in the base.
+
+    ``here``: by default the current directory, for which None stands.
+    """
+    with suppress(FileNotFoundError):  # the current directory is gone
+        if is_within(os.path.realpath(here or os.getcwd()), os.path.realpath(base)):
+            return here
+    return base
+
+
 def directory_of(key: str) -> str:
     """The default directory of the branch with this key."""
     return os.path.join(_home(), sha256(os.fsencode(key)).hexdigest()[:16])

@@ -30,7 +30,7 @@ def add_session(parser: argparse.ArgumentParser, description: str = NEW_SESSION,
     """Add the flags that make a session, but for its rules. ``beside_command``: -C and --env are those of a command."""
     group = parser.add_argument_group("options of the session", description)
     names = ("--cwd",) if beside_command else ("-C", "--cwd")
-    group.add_argument(*names, dest="first_cwd", metavar="DIR", help="where it starts (default: here)")
+    group.add_argument(*names, dest="first_cwd", metavar="DIR", help="where it starts (default: here, or in --branch)")
     parser.set_defaults(extra_env=None)
     if not beside_command:
         group.add_argument(

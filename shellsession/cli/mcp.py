@@ -18,7 +18,10 @@ from .words import name
 EXAMPLES: Final = (
     ("shellsession mcp", "the command to configure in an MCP client"),
     ("shellsession mcp --sandbox --write ~/project -C ~/project", "it can write this project only, without network"),
-    ("shellsession mcp --branch ~/project --auto-checkpoints 20 --checkpoints", "the model can undo what it did there"),
+    (
+        "shellsession mcp -s builder --branch ~/project --auto-checkpoints 20 --checkpoints",
+        "it can undo what it did there",
+    ),
     ("shellsession mcp --deny 'git push' --allow ls --allow cat --confirm", "ask the user about other commands"),
     ("shellsession mcp -s builder", "over the session of agent builder, which you can `attach` to"),
     ("shellsession mcp -s builder --via 'ssh box'", "over a session on another machine"),
@@ -69,8 +72,10 @@ def main(words: Sequence[str]) -> int:
         raise InvalidRequest(f"{args.socket} leads to a daemon, which has a session for each agent: name one with -s")
     if args.session is None and args.idle_ttl is not ...:
         raise InvalidRequest("--idle-ttl is about an agent's session in the daemon: name one with -s")
-    if args.checkpoints and args.session is None and args.branch is None:
-        raise InvalidRequest("--checkpoints is about the branch of a session: name its directory with --branch")
+    if args.session is None and (args.branch is not None or args.checkpoints):
+        raise InvalidRequest(
+            "--branch and --checkpoints are for an agent's session, in which you find the files again: name one with -s"
+        )
     from ..integrations.mcp import serve  # raises MissingExtra
 
     # The SDK's thread that reads stdin cannot be woken. Let Ctrl-C end this process, and bash with it, as SIGTERM does.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -11,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ..errors import DaemonUnavailable, InvalidRequest, NoSuchAgent
-from ..text import some
+from ..text import ago, some
 from . import arguments, log
 from .arguments import Example, add_agent, add_json, add_place, add_socket, escaped, show, show_json, span, table, talk
 from .words import name
@@ -336,8 +337,14 @@ def branch(args: Namespace, parser: ArgumentParser) -> int:
     to the directory itself, or discard it. Only discard works after `shellsession kill`: else the session must be open.
     Only diff works while a job of it runs. If a path to write has changed in the directory meanwhile, apply writes
     nothing."""
-    if args.paths and args.action != "apply":
-        parser.error("PATH is for apply")
+    for given, word, action in (
+        (args.paths, "PATH", "apply"),
+        (args.overwrite, "--overwrite", "apply"),
+        (args.patch, "--patch", "diff"),
+        (args.since, "--since", "diff"),
+    ):
+        if given and args.action != action:
+            parser.error(f"{word} is for {action}")
     from ..daemon.client.admin import Visit
 
     with Visit(args.agent, args.socket) as visit:
@@ -367,17 +374,31 @@ _end_jobs: Final = option("--end-jobs", action="store_true", help="kill its jobs
     _end_jobs,
     add_place,
     add_agent,
+    option("--list", action="store_true", help="list its checkpoints in place of making one: name, age, bytes, parent"),
+    option("--drop", action="store_true", help="forget the checkpoint NAME in place of making one"),
     option("checkpoint", metavar="NAME", nargs="?", default="", help="its name, for rollback"),
     examples=[
+        ("shellsession checkpoint --list builder", "which ones there are"),
         ("shellsession checkpoint builder before-upgrade", "keep its files and its shell before a risky step"),
         ("shellsession checkpoint --end-jobs builder", "with a name that is free, which it prints"),
     ],
 )
-def checkpoint(args: Namespace, _: ArgumentParser) -> int:
+def checkpoint(args: Namespace, parser: ArgumentParser) -> int:
     """Freeze the files of an agent's branch and the state of its shell, and print the name of the checkpoint."""
+    if args.drop != bool(args.checkpoint) and (args.drop or args.list):
+        parser.error("--drop needs a NAME" if args.drop else "--list takes no NAME")
     from ..daemon.client.admin import Visit
 
     with Visit(args.agent, args.socket) as visit:
+        if args.list:
+            made = [
+                (escaped(one.name), ago(time.time() - one.at), str(one.size), one.parent) for one in visit.checkpoints()
+            ]
+            show(*table(("NAME", "MADE", "BYTES", "PARENT"), made))
+            return 0
+        if args.drop:
+            visit.drop_checkpoint(args.checkpoint)
+            return 0
         show(escaped(visit.checkpoint(args.checkpoint, end_jobs=args.end_jobs).name))
     return 0
 

@@ -46,6 +46,28 @@ def test_branch_of_an_agent_is_kept_shown_and_applied(daemon: Daemon, agent: str
     assert cli(daemon.socket, "kill", agent).returncode == 0
 
 
+def test_checkpoints_of_an_agent_are_listed_and_dropped(daemon: Daemon, agent: str, tmp_path: Path) -> None:
+    cli(daemon.socket, "run", "-s", agent, "--branch", str(tmp_path), "--", "echo one >file")
+    for name in ("first", "second"):
+        assert cli(daemon.socket, "checkpoint", agent, name).returncode == 0
+    assert cli(daemon.socket, "checkpoint", "--drop", agent, "first").returncode == 0
+    title, one = cli(daemon.socket, "checkpoint", "--list", agent).stdout.decode().splitlines()
+    assert title.split() == ["NAME", "MADE", "BYTES", "PARENT"]
+    assert one.split()[0] == "second"
+    for given in (["--drop", agent], ["--list", agent, "x"]):
+        assert b"NAME" in cli(daemon.socket, "checkpoint", *given).stderr
+    for words in (
+        ("apply", "--patch"),
+        ("discard", "--patch"),
+        ("diff", "--overwrite"),
+        ("apply", "--since", "second"),
+    ):
+        assert f"{words[1]} is for".encode() in cli(daemon.socket, "branch", *words, agent).stderr
+    assert cli(daemon.socket, "branch", "diff", agent).stdout == b"added    file\n"
+    assert cli(daemon.socket, "kill", agent).returncode == 0
+    assert cli(daemon.socket, "branch", "discard", agent).returncode == 0
+
+
 def test_last_command_of_an_agent_is_taken_back(daemon: Daemon, agent: str, tmp_path: Path) -> None:
     words = ["run", "-s", agent, "--branch", str(tmp_path), "-C", str(tmp_path), "--auto-checkpoints", "2", "--"]
     for text in ("echo one >file", "echo two >file; sleep 100 &"):

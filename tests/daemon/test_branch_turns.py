@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from commands import running as client_of
-from daemons import Daemon, Raw, served
+from daemons import Daemon, Raw, running, served
 from system import wait_until
 
-from shellsession import RemoteSession, connect
+from shellsession import AlreadyOpen, RemoteSession, connect
 from shellsession.branch.mounts import fault
 
 if reason := fault():
@@ -50,3 +50,27 @@ def test_change_of_files_of_a_client_that_was_killed_meanwhile_is_not_made(
     assert sh.run("cat file").stdout == "two\n"
     assert [one.name for one in sh.checkpoints()] == ["first"]
     assert list(place.iterdir()) == []
+
+
+def test_session_of_an_agent_starts_on_its_branch(daemon: Daemon, agent: str, place: Path) -> None:
+    with connect(agent, daemon.socket, False, branch=place) as sh:
+        assert sh.run("pwd").stdout == f"{place}\n"
+        sh.close()
+
+
+def test_next_session_of_an_agent_keeps_automatic_checkpoints(
+    tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with running(tmp_path / "daemon") as daemon:
+        with connect("a", daemon.socket, False, cwd=place, branch=place, auto_checkpoints=3) as sh:
+            sh.run("echo one >file")
+        daemon.stop()
+    with running(tmp_path / "daemon") as daemon, connect("a", daemon.socket, False) as sh:
+        sh.run("rm file")
+        sh.rollback()
+        assert sh.run("cat file").stdout == "one\n"
+        with pytest.raises(AlreadyOpen, match="keeps fewer checkpoints"):
+            connect("a", daemon.socket, False, branch=place, auto_checkpoints=4)
+        sh.branch.discard()
+        sh.close()

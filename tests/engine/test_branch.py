@@ -152,6 +152,15 @@ def test_files_of_a_branch_are_read_and_written_where_its_bash_sees_them(ours: P
     ours.check_untouched()
 
 
+def test_session_starts_on_its_branch_unless_told_otherwise(ours: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    for here, start in (("/", ours.base), (ours.base / "sub", ours.base / "sub"), (ours.base, ours.base)):
+        monkeypatch.chdir(here)
+        with Session(branch=ours.base, branch_dir=ours.layers) as sh:
+            assert sh.run("pwd").stdout == f"{start}\n"
+    with Session(cwd="/", branch=ours.base, branch_dir=ours.layers) as sh:
+        assert sh.run("pwd").stdout == "/\n"
+
+
 def test_mode_of_the_directory_itself_is_kept_shown_taken_back_and_applied(ours: Place) -> None:
     def seen(sh: Session) -> list[str]:
         return [sh.run("stat -c %a .").stdout.strip(), *(change.path for change in sh.branch.diff())]

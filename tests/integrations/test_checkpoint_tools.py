@@ -12,7 +12,7 @@ from daemons import Daemon
 from stories import KINDS, Call, Play, player
 from test_mcp import Talk, talk
 
-from shellsession import AsyncSession, InvalidRequest, JobsRunning, SessionBusy
+from shellsession import AsyncSession, InvalidRequest, JobsRunning, SessionBusy, connect
 from shellsession.errors import BranchUnavailable
 from shellsession.integrations.toolbox import Toolbox
 
@@ -115,7 +115,7 @@ def test_without_a_branch_each_says_so() -> None:
     asyncio.run(main())
 
 
-def test_over_mcp_they_are_offered_on_request(base: Path) -> None:
+def test_over_mcp_they_are_offered_on_request(daemon: Daemon, agent: str, base: Path) -> None:
     async def story(talk: Talk) -> None:
         tools = {tool.name: tool for tool in (await talk.client.list_tools()).tools}
         assert [name for name in tools if name in _TOOLS] == _TOOLS
@@ -127,7 +127,12 @@ def test_over_mcp_they_are_offered_on_request(base: Path) -> None:
         await talk.call("rollback")
         assert await talk.call("bash", command="ls") == ("[no output]", False)
 
-    talk(story, "--branch", str(base), "-C", str(base), "--auto-checkpoints", "3", "--checkpoints")
-    refused = subprocess.run([sys.executable, "-m", "shellsession", "mcp", "--checkpoints"], capture_output=True)
-    assert refused.returncode == 125
-    assert b"--branch" in refused.stderr
+    place = ("-s", agent, "--socket", daemon.socket, "--branch", str(base))
+    talk(story, *place, "--auto-checkpoints", "3", "--checkpoints")
+    for option in (("--checkpoints",), ("--branch", str(base))):
+        refused = subprocess.run([sys.executable, "-m", "shellsession", "mcp", *option], capture_output=True)
+        assert refused.returncode == 125
+        assert b"name one with -s" in refused.stderr
+    with connect(agent, daemon.socket, False, create=False) as session:
+        session.branch.discard()
+        session.close()

@@ -48,7 +48,7 @@ _shellsession() {
     'branch --since' | 'branch --socket' | 'branch --via') choices='' ;;
     'branch '*) if [[ $word == -* ]]; then choices='-h --help --patch --since --overwrite --socket --via'; else choices='diff apply discard'; fi ;;
     'checkpoint --socket' | 'checkpoint --via') choices='' ;;
-    'checkpoint '*) if [[ $word == -* ]]; then choices='-h --help --end-jobs --socket --via'; else choices='AGENTS'; fi ;;
+    'checkpoint '*) if [[ $word == -* ]]; then choices='-h --help --end-jobs --socket --via --list --drop'; else choices='AGENTS'; fi ;;
     'rollback --socket' | 'rollback --via') choices='' ;;
     'rollback '*) if [[ $word == -* ]]; then choices='-h --help --files-only --end-jobs --socket --via'; else choices='AGENTS'; fi ;;
     'kill --socket' | 'kill --via') choices='' ;;

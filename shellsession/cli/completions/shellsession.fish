@@ -200,6 +200,8 @@ complete -c shellsession -n '_shtab_shellsession_using checkpoint' -s h -l help 
 complete -c shellsession -n '_shtab_shellsession_using checkpoint' -l end-jobs -d 'kill its jobs, which could write to the files'
 complete -c shellsession -n '_shtab_shellsession_using checkpoint' -l socket -xka "(__fish_complete_path (commandline -ct))" -d 'the daemon'"'"'s socket'
 complete -c shellsession -n '_shtab_shellsession_using checkpoint' -l via -x -d 'a program that leads to the daemon elsewhere, such as '"'"'ssh box'"'"''
+complete -c shellsession -n '_shtab_shellsession_using checkpoint' -l list -d 'list its checkpoints in place of making one'
+complete -c shellsession -n '_shtab_shellsession_using checkpoint' -l drop -d 'forget the checkpoint NAME in place of making one'
 complete -c shellsession -n '_shtab_shellsession_using checkpoint; and test $_shtab_shellsession_npos -eq 0' -ka "(shellsession ls --names 2>/dev/null)" -d 'whose session'
 complete -c shellsession -n '_shtab_shellsession_using; and test $_shtab_shellsession_npos -eq 0' -a rollback -d 'bring an agent'"'"'s files and shell back to a checkpoint'
 complete -c shellsession -n '_shtab_shellsession_using rollback' -s h -l help -d 'show this help message and exit'

@@ -114,6 +114,8 @@ _shtab_shellsession_checkpoint_options=(
   "--end-jobs[kill its jobs, which could write to the files]"
   "--socket[the daemon\'s socket]:PATH:_files"
   "--via[a program that leads to the daemon elsewhere, such as \'ssh box\']:WORDS:"
+  "--list[list its checkpoints in place of making one]"
+  "--drop[forget the checkpoint NAME in place of making one]"
   ":whose session:_shellsession_agents"
   ":its name, for rollback:"
 )

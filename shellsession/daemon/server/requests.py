@@ -109,12 +109,14 @@ class RulesFields(BaseModel):
     policy: dict[str, Any] | None = None  # as ``Policy.to_dict`` makes it; ``Policy.from_dict`` checks it
     redact: bool | list[str | list[str | int]] = False  # as ``redact_data`` makes it
     branch: str | None = None
+    auto_checkpoints: int = 0
 
     @classmethod
     def of(cls, rules: Rules) -> RulesFields:
         sandbox = None if rules.sandbox is None else SandboxFields.of(rules.sandbox)
         policy = None if rules.policy is None else rules.policy.to_dict()
-        return RulesFields(sandbox=sandbox, policy=policy, redact=redact_data(rules.redact), branch=rules.branch)
+        redact, branch, most = redact_data(rules.redact), rules.branch, rules.auto_checkpoints
+        return RulesFields(sandbox=sandbox, policy=policy, redact=redact, branch=branch, auto_checkpoints=most)
 
     def made(self) -> Rules:
         """Raises InvalidRequest."""
@@ -122,7 +124,8 @@ class RulesFields(BaseModel):
         try:
             with limited():
                 policy = None if self.policy is None else _policy_of(self.policy)
-                return Rules(sandbox, policy, redact_from(self.redact), place_of(self.branch, "branch"))
+                redact, branch = redact_from(self.redact), place_of(self.branch, "branch")
+                return Rules(sandbox, policy, redact, branch, self.auto_checkpoints)
         except SearchTooSlow:
             raise InvalidRequest(f"policy, redact: compiling the patterns {TOO_SLOW}") from None
 
@@ -166,7 +169,6 @@ class Open(OfAgent, RulesFields):
     bash: str = "bash"
     recover: bool = False
     branch_dir: str | None = None
-    auto_checkpoints: int = 0
     idle_ttl: float | None = None  # if it is sent, for this session from now on
     cwd_named: bool = False
     create: bool = True

@@ -166,6 +166,10 @@ class Sessions:
         is_visible = rules.sandbox is None or rules.sandbox.shows(before.cwd)
         if before.cwd and is_visible and not request.cwd_named and _can_enter(before.cwd):
             request = request.model_copy(update={"cwd": before.cwd})
+        elif rules.branch is not None and not request.cwd_named:
+            from ...branch.branch import first_directory
+
+            request = request.model_copy(update={"cwd": first_directory(rules.branch, request.cwd)})
         if not request.cwd:
             raise InvalidRequest(
                 "the directory that this runs in was removed: change to another one, or name one with cwd= or --cwd"
@@ -398,7 +402,7 @@ def _check_same(request: requests.Open, options: Options) -> None:
         ("startup", commands_of("startup", request.startup) != options.startup, "which began with other commands"),
         ("limits", limits is not None and limits.made() != options.limits, "which has other limits of output"),
         ("branch_dir", request.branch_dir != options.branch_dir, f"which has its branch in {options.branch_dir}"),
-        ("auto_checkpoints", request.auto_checkpoints > options.auto_checkpoints, "which keeps fewer checkpoints"),
+        ("auto_checkpoints", "auto_checkpoints" in lacking, "which keeps fewer checkpoints"),
         ("recover", request.recover and not options.recover, "which was opened without recover=True"),
     ):
         if differs and (name in Rules._fields or name in request.exact):

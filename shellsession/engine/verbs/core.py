@@ -82,9 +82,11 @@ class Core:
         self.size = options.size
         self.branch: Branch | None = None
         if options.branch is not None:
-            from ...branch.branch import Branch
+            from ...branch.branch import Branch, first_directory
 
             self.branch = Branch(options.branch, options.branch_dir)
+            if options.cwd is None:
+                self.options = replace(options, cwd=first_directory(self.branch.base))
         self.host = Host()
         self.callback_tasks: set[object] = set()  # tasks in an awaited callback of a running command
         self.unattended_reader: UnattendedReader | None = None  # between two verbs, of a command that was handed back
