@@ -11,10 +11,13 @@ from difflib import SequenceMatcher
 from os.path import split
 from typing import Final, NamedTuple
 
-from .changes import compare
+from ..errors import InvalidRequest
+from .changes import Change, compare
 from .trees import Entry, Trees, closing_fd, open_file
 
 _NONE: Final = "0" * 40
+# A patch has its files in memory. The most bytes of all files together, before and after.
+_BYTES_MAX: Final = 64 << 20
 # Git takes a file for binary if it finds a NUL in this many bytes.
 _LOOKED_AT: Final = 8000
 # The time to compare two files grows with the product of their numbers of lines. Above this, the patch replaces all
@@ -32,21 +35,35 @@ def patch(base: str, layers: Sequence[str], *, since: int = 0) -> bytes:
 
     It has what git knows: files and symbolic links, their content, and whether a file is executable. A rename is a
     removal and an addition. The patch leaves out empty directories, other modes, owners, times, xattrs, special files,
-    and each ``.git``.
+    files that cannot be read, and each ``.git``. Raises InvalidRequest if the files are too large for a patch.
     """
     with Trees(base, layers) as trees:
         removed, added = list[bytes](), list[bytes]()
-        for change in compare(trees, since):
-            if ".git" in change.path.lower().split("/"):
-                continue  # git refuses a patch with such a path
+        # git refuses a patch with such a path
+        found = [one for one in compare(trees, since) if ".git" not in one.path.lower().split("/")]
+        _refuse_large(found)
+        for change in found:
             path = os.fsencode(change.path)
-            old, new = _blob(trees, change.path, change.before), _blob(trees, change.path, change.after)
+            try:
+                old, new = _blob(trees, change.path, change.before), _blob(trees, change.path, change.after)
+            except PermissionError:  # a patch needs the content of both
+                continue
             if old and new and old.mode[:3] == new.mode[:3]:
                 added += _file(path, old, new)
             else:  # git needs the removal before another type can come to this path
                 removed += _file(path, old, None)
                 added += _file(path, None, new)
         return b"".join(removed + added)
+
+
+def _refuse_large(found: Iterable[Change]) -> None:
+    sizes = {one.path: sum(side.size for side in (one.before, one.after) if side) for one in found}
+    if (total := sum(sizes.values())) > _BYTES_MAX:
+        largest = ", ".join(f"{path!r:.200}" for path in sorted(sizes, key=sizes.__getitem__, reverse=True)[:3])
+        raise InvalidRequest(
+            f"the files of the patch have {total} bytes, and a patch takes at most {_BYTES_MAX}; the largest are"
+            f" {largest}: look at diff() without patch"
+        )
 
 
 class _Blob(NamedTuple):

@@ -9,9 +9,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
+from branched import Place
 from hypothesis import given
 from overlays import BASES, LAYERS, Overlay, View, machine
+from sandboxes import mine as mine, run_as, user as user
 
+from shellsession import InvalidRequest
 from shellsession.branch.changes import changes
 from shellsession.branch.patch import patch
 
@@ -72,6 +76,27 @@ def test_patch_of_a_repository_is_of_its_files_alone(overlay: Overlay) -> None:
     assert "a/.git/config" not in text
     subprocess.run(["git", "apply", "-"], input=text, text=True, cwd=overlay.base, check=True)
     assert Path(overlay.base, "f").read_text() == "1\n"
+
+
+def test_patch_of_large_files_is_refused_by_their_sizes_alone(overlay: Overlay) -> None:
+    overlay.play([("write", "small", b"1".hex()), ("write", "large", b"1".hex())])
+    os.truncate(f"{overlay.layers[0]}/large", 8 << 30)
+    with pytest.raises(InvalidRequest, match=r"the largest are 'large', 'small': look at diff\(\) without patch"):
+        patch(overlay.base, overlay.layers)
+
+
+def test_patch_leaves_out_files_that_cannot_be_read(user: str, mine: Path) -> None:
+    place = Place(mine)
+
+    def scenario() -> None:
+        with place.session() as sh:
+            sh.run("echo 1 >one; echo 2 >two; chmod 0 two; echo 3 >>file")
+            place.base.joinpath("file").chmod(0)
+            patched = sh.branch.diff(patch=True)
+            assert patched.count(b"diff --git") == (3 if os.geteuid() == 0 else 1)  # root may read everything
+            assert b"a/one" in patched
+
+    run_as(user, scenario)
 
 
 def test_replaced_directories_and_files_are_named_with_all_they_had(overlay: Overlay) -> None:
