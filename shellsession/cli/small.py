@@ -422,7 +422,10 @@ def rollback(args: Namespace, _: ArgumentParser) -> int:
     from ..daemon.client.admin import Visit
 
     with Visit(args.agent, args.socket) as visit:
-        return _say_missing(visit.rollback(args.checkpoint, files_only=args.files_only, end_jobs=args.end_jobs))
+        report = visit.rollback(args.checkpoint, files_only=args.files_only, end_jobs=args.end_jobs)
+    if not args.checkpoint:
+        talk(f"took back: {escaped(report.undone) or 'the last command that wrote files'}")
+    return _say_missing(report)
 
 
 @verb(

@@ -776,7 +776,8 @@ class Toolbox:
         async with self._exclusive():
             restored = await self._session.rollback(checkpoint)
             self._forget_command()
-        back = f"as at checkpoint {checkpoint}" if checkpoint else "as before the last command that wrote files"
+        undone = f"the command `{restored.undone}`" if restored.undone else "the last command that wrote files"
+        back = f"as at checkpoint {checkpoint}" if checkpoint else f"as before {undone}"
         lines = [f"[the files and the shell are {back}]"]
         lines += [f"[not restored: {one.kind} {one.name}: {one.reason}]" for one in restored.not_restored]
         return self._shown("\n".join(lines))

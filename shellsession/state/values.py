@@ -56,9 +56,13 @@ class Difference(NamedTuple):
 
 
 class Restored(Record):
-    """What a restore has done. ``not_restored``: what differs from the snapshot, with the reason."""
+    """What a restore has done. ``not_restored``: what differs from the snapshot, with the reason.
+
+    ``undone``: of a rollback without a checkpoint, the first words of the command that it took back, if they are known.
+    """
 
     not_restored: tuple[Difference, ...] = ()
+    undone: str = ""
 
     @property
     def complete(self) -> bool:

@@ -195,7 +195,7 @@ def test_branch_works_in_a_host_with_threads_and_leaves_nothing(ours: Place, tmp
     done = threading.Event()
     threading.Thread(target=done.wait).start()
     try:
-        before = sorted(os.listdir("/proc/self/fd"))
+        before = set(os.listdir("/proc/self/fd"))
         with ours.session(branch_dir=None) as sh:
             assert sh.run("cat file").stdout == "base\n"
             layers = sh.engine.branch.directory if sh.engine.branch else ""
@@ -204,7 +204,7 @@ def test_branch_works_in_a_host_with_threads_and_leaves_nothing(ours: Place, tmp
             assert str(ours.base) in mounts
         assert not os.path.exists(layers)  # nothing was written
         assert str(ours.base) not in Path("/proc/self/mountinfo").read_text()
-        assert sorted(os.listdir("/proc/self/fd")) == before
+        assert set(os.listdir("/proc/self/fd")) <= before
     finally:
         done.set()
 
@@ -269,11 +269,11 @@ assert (_branch().state, "max_user_namespaces" in _branch().found) == ("limited"
 
 
 def test_session_whose_layers_were_removed_is_closed_all_the_same(ours: Place) -> None:
-    before = sorted(os.listdir("/proc/self/fd"))
+    before = set(os.listdir("/proc/self/fd"))
     with ours.session() as sh:
         sh.run("cat file", check=True)
         remove(str(ours.layers))
-    assert sorted(os.listdir("/proc/self/fd")) == before
+    assert set(os.listdir("/proc/self/fd")) <= before
     ours.check_untouched()
 
 

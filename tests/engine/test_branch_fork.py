@@ -120,7 +120,7 @@ def test_last_fork_removes_what_its_parent_has_left(place: Place) -> None:
 
 def test_forks_in_new_directories_leave_nothing(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    before = sorted(os.listdir("/proc/self/fd"))
+    before = set(os.listdir("/proc/self/fd"))
     with place.session(branch_dir=None) as parent:
         children = [child for child in parent.fork_many(3) if isinstance(child, Session)]
         for child in children:
@@ -128,7 +128,7 @@ def test_forks_in_new_directories_leave_nothing(place: Place, tmp_path: Path, mo
     for child in children:
         child.close()
     assert os.listdir(tmp_path / "shellsession" / "branches") == []
-    assert sorted(os.listdir("/proc/self/fd")) == before
+    assert set(os.listdir("/proc/self/fd")) <= before
 
 
 def test_fork_is_refused_while_something_may_write(place: Place) -> None:
@@ -286,7 +286,7 @@ def test_session_that_recovers_takes_a_command_back(place: Place) -> None:
         sh.run("X=1; echo one >file")
         assert sh.run("X=2; echo two >file; exit 3").recovered
         assert sh.run("cat file; echo $X").stdout == "two\n2\n"
-        sh.rollback()
+        assert sh.rollback().undone == "X=2; echo two >file; exit 3"
         assert sh.run("cat file; echo $X").stdout == "one\n1\n"
         with sh.attempt("X=3; exit 4") as attempt:
             assert attempt.result.recovered

@@ -190,7 +190,9 @@ class OpenStream:
 
 
 def _report_of(reply: Message) -> Restored:
-    return Restored(tuple(Difference(*map(str, one)) for one in from_part(reply.parts)))
+    undone = reply.header.get("value")
+    differences = tuple(Difference(*map(str, one)) for one in from_part(reply.parts))
+    return Restored(differences, undone if isinstance(undone, str) else "")
 
 
 class Remote(AnySession[PreparedRun]):

@@ -566,7 +566,7 @@ async def _on_branch(shared: SharedSession, incoming: Incoming) -> Answer:
         async with _turn_to_change(shared, incoming):
             report = await _restart_with(shared, lambda: session.rollback(name, **given))
         shared.note_restored()
-        return _reported(report)
+        return _reported(report, shared.secrets.mask(report.undone))
     is_look = request.action in ("checkpoints", "diff", "patch")
     async with nullcontext() if is_look else _turn_to_change(shared, incoming):
         return await _on_files(shared, request)
@@ -647,8 +647,8 @@ async def _take_over(sessions: Sessions, shared: SharedSession, incoming: Incomi
     return _reported(report)
 
 
-def _reported(report: Restored) -> Answer:
-    return Answer({"value": None}, (to_part([list(one) for one in report.not_restored]),))
+def _reported(report: Restored, undone: str = "") -> Answer:
+    return Answer({"value": undone}, (to_part([list(one) for one in report.not_restored]),))
 
 
 async def _restart_with(shared: SharedSession, verb: Callable[[], Awaitable[T]]) -> T:

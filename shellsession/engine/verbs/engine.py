@@ -45,7 +45,7 @@ from ...signatures import Seconds
 from ...state.comparison import Listing, changes, changes_of_state, with_files
 from ...state.snapshot import Snapshot
 from ...state.values import Difference, Restored
-from ...text import INTERRUPTED, REASONS, some
+from ...text import INTERRUPTED, REASONS, some, some_words
 from ..bash.shell import READY, Shell
 from ..bash.spawn import first_directory, handshake, spawn
 from ..bash.watcher import the_guard
@@ -159,7 +159,7 @@ def attend(
     return (yield from ending.interrupt(core, call))
 
 
-# Seconds for all shutdown commands together, and how many characters of one, and of its result, are logged.
+# Seconds for all shutdown commands together; and how many characters of a command, and of its result, are shown.
 _SHUTDOWN: Final = 10.0
 _SHOWN: Final = 200
 _LOGGED: Final = 1000
@@ -219,6 +219,7 @@ class Engine(Core):
         super().__init__(options)
         # The states of bash at the checkpoints of this session, with the parts that are not written to disk.
         self._states: dict[str, Snapshot] = {}
+        self._undone_by: dict[str, str] = {}  # the command that a rollback to an automatic checkpoint takes back
         self._forked_from: Snapshot | None = None  # the state of the session of which this one is a fork
         self._moment: _Moment | None = None  # with automatic checkpoints: the one before the last changes
 
@@ -706,6 +707,8 @@ class Engine(Core):
         else:
             snapshot = yield from self.snapshot((), None)
             _, restored = yield from self._with_layer(branch, snapshot, _at_once(go_back))
+        if is_undo:
+            restored = restored.__replace__(undone=self._undone_by.pop(name, ""))
         self.host.on_rollback(at)
         return restored
 
@@ -817,7 +820,7 @@ class Engine(Core):
         result = yield from self._run(request)
         if not result.runs_on and self.shell is not None and self._is_idle():
             try:
-                yield from self._checkpoint_before()
+                yield from self._checkpoint_before(request.command)
             except ShellSessionError as error:
                 return with_reason(result, f"no checkpoint: {error}")
         return result
@@ -828,9 +831,10 @@ class Engine(Core):
         with suppress(ShellSessionError):  # the result says it
             yield from self._checkpoint_before()
 
-    def _checkpoint_before(self) -> Steps[None]:
+    def _checkpoint_before(self, command: bytes = b"") -> Steps[None]:
         """Make an automatic checkpoint of the moment before the last changes, if there are any, and note this moment.
 
+        ``command``: the one that has just ended, if one has.
         Raises JobsRunning and SnapshotUnavailable.
         """
         branch, most = self.the_branch(), self.options.auto_checkpoints
@@ -840,10 +844,12 @@ class Engine(Core):
             self._refuse_writers(branch)
         snapshot = yield from self.snapshot((), None)
         if is_written:
-            then, _, at = self._moment or _Moment(snapshot, 0, time.time())
+            then, begun, at = self._moment or _Moment(snapshot, 0, time.time())
             keep = partial(branch.keep_before, then.for_file().to_bytes(), at, most)
             name, _ = yield from self._with_layer(branch, snapshot, _at_once(keep))
             self._states[name] = then
+            if begun + 1 == self.begun:  # else it takes back several
+                self._undone_by[name] = some_words(command.decode("utf-8", "replace"), _SHOWN)
             self._prune_states(branch)
         self._moment = _Moment(snapshot, self.begun, time.time())
 
@@ -851,6 +857,7 @@ class Engine(Core):
         """Forget the states of bash at checkpoints that are gone."""
         known = {one.name for one in branch.checkpoints()}
         self._states = {name: state for name, state in self._states.items() if name in known}
+        self._undone_by = {name: command for name, command in self._undone_by.items() if name in known}
 
     def _refuse_writers(self, branch: Branch, advice: str = "") -> None:
         """Raise JobsRunning if a job may write to the files, or bash itself to a file that it has open.
