@@ -14,6 +14,8 @@ import pytest
 from shellsession import AsyncSession, BranchUnavailable, InvalidRequest, Session
 from shellsession.branch import apply, branch, mounts
 from shellsession.branch.mounts import fault
+from shellsession.engine.io import threads
+from shellsession.engine.verbs import state
 
 if reason := fault():
     pytest.skip(reason, allow_module_level=True)
@@ -78,6 +80,50 @@ def test_ctrl_c_between_mount_and_record_leaves_bash_in_the_layer_that_is_kept(
         assert len(sh.checkpoints()) == (verb == "checkpoint")
         sh.checkpoint()
         assert sh.run("ls").stdout.split() == expected
+
+
+@pytest.mark.parametrize("verb", ["apply", "discard", "rollback", "checkpoint"])
+def test_ctrl_c_before_bash_has_left_the_old_layer_loses_nothing_that_is_written_later(
+    verb: str, base: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*given: Any) -> Any:
+        monkeypatch.undo()
+        signal.raise_signal(signal.SIGINT)
+        yield
+
+    with Session(**options) as sh:
+        sh.checkpoint("c")
+        sh.run("mkdir d; cd d; cd ..; echo 1 >a", check=True)
+        monkeypatch.setattr(state, "change_directory", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            if verb == "rollback":
+                sh.rollback("c", files_only=True)
+            elif verb == "checkpoint":
+                sh.checkpoint()
+            else:
+                getattr(sh.branch, verb)()
+        assert sh.run(f"echo 2 >b; cat {base}/b; echo $OLDPWD").stdout == f"2\n{base}/d\n"
+        assert "b" in [one.path for one in sh.branch.diff()]
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_ctrl_c_while_a_thread_starts_to_apply_is_raised_once_all_is_applied(
+    moment: str, base: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*given: Any) -> None:
+        monkeypatch.setattr(threads, "start_new_thread", start)
+        if moment == "after":
+            start(*given)
+        signal.raise_signal(signal.SIGINT)
+
+    start = threads.start_new_thread
+    with Session(**options) as sh:
+        sh.run("touch {1..300}", check=True)
+        monkeypatch.setattr(threads, "start_new_thread", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            sh.branch.apply()
+        assert len(os.listdir(base)) == 300
+        assert sh.branch.diff() == ()
 
 
 def test_fork_takes_part_in_no_command_that_is_taken_back(options: dict[str, Any]) -> None:

@@ -165,23 +165,33 @@ def apart(call: Callable[[], T], to_its_end: bool = False) -> Steps[T]:
 
     ``to_its_end``: if this is interrupted, wait for the thread before the interrupt is raised.
     """
+    calls = [call]
     results: list[T] = []
     errors: list[BaseException] = []
 
     def work() -> None:
         try:
-            results.append(call())
+            once = calls.pop()
+        except IndexError:  # an interrupt came just after the start, and this is the second one
+            return
+        try:
+            results.append(once())
         except BaseException as error:
             errors.append(error)
 
-    try:
-        start_new_thread(work, ())
-    except RuntimeError:  # no more threads
-        work()
+    is_started = False
     interrupt: BaseException | None = None
-    while not (results or errors):
+    while True:
         try:
-            yield _shielded(_TICK) if to_its_end else _TICK
+            if not is_started:
+                try:
+                    start_new_thread(work, ())
+                except RuntimeError:  # no more threads
+                    work()
+                is_started = True
+            while not (results or errors):  # inside the try: Ctrl-C comes anywhere
+                yield _shielded(_TICK) if to_its_end else _TICK
+            break
         except GeneratorExit:
             raise
         except BaseException as error:

@@ -221,6 +221,7 @@ class Engine(Core):
         self._states: dict[str, Snapshot] = {}
         self._undone_by: dict[str, str] = {}  # the command that a rollback to an automatic checkpoint takes back
         self._forked_from: Snapshot | None = None  # the state of the session of which this one is a fork
+        self._left: Snapshot | None = None  # the state of bash while it may be in a layer that its branch has left
         self._moment: _Moment | None = None  # with automatic checkpoints: the one before the last changes
 
     # -- open
@@ -247,6 +248,7 @@ class Engine(Core):
                 shell = self.own(spawn(self.options, env, self.branch), env)
             shell.resize(self.size)
             self.forget_bash()
+            self._left = None
             if self.branch is not None and not self.branch.is_written:
                 self._moment = None
             self.learn(unseen=any(name.startswith("BASH_FUNC_") for name in env))
@@ -445,6 +447,8 @@ class Engine(Core):
             self._yield_to_restart()
         lost = self.pop_loss()
         if lost is None and not is_gone:
+            if self._left is not None:  # an exception came before bash had left the layer
+                yield from self._leave_layer()
             known = self.know(self.known.before(request))
             asks = known.prompt_speaks and known.may_run_trap(request)
             if (traced := asks and (yield from ending.is_traced(shell))) != known.traced:
@@ -888,28 +892,22 @@ class Engine(Core):
     def _with_layer(self, branch: Branch, snapshot: Snapshot, change: Steps[T]) -> Steps[tuple[T, Restored]]:
         """Change the layers of the branch, and have bash enter the last one if it is new.
 
-        Bash enters it even if this is interrupted: what bash wrote to the old layer would be lost.
+        If this is interrupted, the next command enters it first: what bash wrote to the old layer would be lost.
         """
-        before = branch.layers[-1:]
-        try:
-            done = yield from change
-        except GeneratorExit:
-            raise
-        except BaseException:
-            if branch.layers[-1:] != before:
-                yield from shielded(self._enter_layer(branch, snapshot))
-            raise
-        if branch.layers[-1:] == before:
-            return done, Restored()
-        return done, (yield from self._enter_layer(branch, snapshot))
+        self._left, self._ordinary = snapshot, None
+        done = yield from change
+        return done, (yield from self._leave_layer())
 
-    def _enter_layer(self, branch: Branch, snapshot: Snapshot) -> Steps[Restored]:
+    def _leave_layer(self) -> Steps[Restored]:
         """Have bash leave the old layer: enter its directory again, or that of the branch if its own is gone."""
-        shell, cwd, base = self.live(), snapshot.cwd, branch.base
+        shell, branch, snapshot = self.live(), self.branch, self._left
+        assert branch is not None and snapshot is not None
+        cwd, base = snapshot.cwd, branch.base
         for place in (cwd, base):
             if shell.is_in_old_layer(base):
                 yield from shielded(state.change_directory(shell, place, snapshot.variables.get("OLDPWD")))
             if not shell.is_in_old_layer(base):
+                self._left = None
                 gone = Difference("directory", cwd, f"it was made later: bash is in {base}")
                 return Restored((gone,) if place != cwd else ())
         raise ShellUnavailable(f"bash cannot leave a layer that is frozen now: `cd {base}` fails; restart() it")
