@@ -546,11 +546,11 @@ class AsyncSession(Base, LoopSession[Request]):
 
     async def checkpoints(self) -> list[Checkpoint]:
         """As ``Session.checkpoints``."""
-        return self._mine().the_branch().checkpoints()
+        return await self.do(self._mine().checkpoints())
 
     async def drop_checkpoint(self, checkpoint: Checkpoint | str) -> None:
         """As ``Session.drop_checkpoint``."""
-        self._mine().drop_checkpoint(name_of_checkpoint(checkpoint))
+        await self.do(self._mine().drop_checkpoint(name_of_checkpoint(checkpoint)))
 
     @property
     def branch(self) -> AsyncBranchFiles:

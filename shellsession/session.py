@@ -434,11 +434,11 @@ class Session(Base, ThreadSession[Request]):
 
     def checkpoints(self) -> list[Checkpoint]:
         """Return the checkpoints of the branch, the oldest first. Raises BranchUnavailable."""
-        return self._mine().the_branch().checkpoints()
+        return self.do(self._mine().checkpoints())
 
     def drop_checkpoint(self, checkpoint: Checkpoint | str) -> None:
         """Forget a checkpoint, and remove the files that only it has. Raises BranchUnavailable and InvalidRequest."""
-        self._mine().drop_checkpoint(name_of_checkpoint(checkpoint))
+        self.do(self._mine().drop_checkpoint(name_of_checkpoint(checkpoint)))
 
     @property
     def branch(self) -> BranchFiles:

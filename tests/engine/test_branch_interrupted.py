@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import os
 import signal
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shellsession import AsyncSession, BranchUnavailable, InvalidRequest, Session
+from shellsession import AsyncSession, BranchUnavailable, InvalidRequest, Session, SessionBusy, ShellSessionError
 from shellsession.branch import apply, branch, mounts
 from shellsession.branch.mounts import fault
 from shellsession.engine.io import threads
@@ -82,7 +84,7 @@ def test_ctrl_c_between_mount_and_record_leaves_bash_in_the_layer_that_is_kept(
         assert sh.run("ls").stdout.split() == expected
 
 
-@pytest.mark.parametrize("verb", ["apply", "discard", "rollback", "checkpoint"])
+@pytest.mark.parametrize("verb", ["apply", "discard", "rollback"])
 def test_ctrl_c_before_bash_has_left_the_old_layer_loses_nothing_that_is_written_later(
     verb: str, base: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,13 +97,9 @@ def test_ctrl_c_before_bash_has_left_the_old_layer_loses_nothing_that_is_written
         sh.checkpoint("c")
         sh.run("mkdir d; cd d; cd ..; echo 1 >a", check=True)
         monkeypatch.setattr(state, "change_directory", interrupted)
+        change = partial(sh.rollback, "c", files_only=True) if verb == "rollback" else getattr(sh.branch, verb)
         with pytest.raises(KeyboardInterrupt):
-            if verb == "rollback":
-                sh.rollback("c", files_only=True)
-            elif verb == "checkpoint":
-                sh.checkpoint()
-            else:
-                getattr(sh.branch, verb)()
+            change()
         assert sh.run(f"echo 2 >b; cat {base}/b; echo $OLDPWD").stdout == f"2\n{base}/d\n"
         assert "b" in [one.path for one in sh.branch.diff()]
 
@@ -116,7 +114,7 @@ def test_ctrl_c_while_a_thread_starts_to_apply_is_raised_once_all_is_applied(
             start(*given)
         signal.raise_signal(signal.SIGINT)
 
-    start = threads.start_new_thread
+    start = _thread.start_new_thread
     with Session(**options) as sh:
         sh.run("touch {1..300}", check=True)
         monkeypatch.setattr(threads, "start_new_thread", interrupted)
@@ -164,3 +162,50 @@ def test_path_at_which_nothing_has_changed_is_refused(base: Path, options: dict[
                 sh.branch.apply(["g", wrong])
         assert list(base.iterdir()) == []
         assert [one.path for one in sh.branch.apply(["d"])] == ["d", "d/f"]
+
+
+@pytest.mark.parametrize(("verb", "given"), [("checkpoints", ()), ("drop_checkpoint", ("c",))])
+def test_verb_on_checkpoints_takes_its_turn(verb: str, given: tuple[str, ...], options: dict[str, Any]) -> None:
+    refused = list[SessionBusy]()
+
+    def meanwhile(*_: object) -> None:
+        try:
+            getattr(sh, verb)(*given)
+        except SessionBusy as error:
+            refused.append(error)
+
+    async def main() -> None:
+        async with AsyncSession(**options) as sh:
+            running = asyncio.ensure_future(sh.run("sleep 0.1"))
+            await asyncio.sleep(0)
+            await getattr(sh, verb)(*given)
+            assert running.done()
+
+    with Session(**options) as sh:
+        sh.checkpoint("c")
+        sh.run("echo", on_output=meanwhile)
+        assert len(refused) == 1
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("verb", ["rollback", "attempt", "attempt beside a part of an apply"])
+def test_new_bash_that_cannot_start_leaves_the_old_one(verb: str, options: dict[str, Any], tmp_path: Path) -> None:
+    (first := tmp_path / "first").mkdir()
+    with Session(**options | {"cwd": first}) as sh:
+        sh.checkpoint("c")
+        sh.run(f"cd {tmp_path}; X=kept", check=True)
+        trial = None if verb == "rollback" else sh.attempt("echo 1 >base/a")
+        if verb.endswith("apply"):
+            (tmp_path / "layers" / apply.JOURNAL).write_text("{}")
+        else:
+            first.rmdir()
+        reason = "an apply was interrupted" if verb.endswith("apply") else "is not a directory"
+        with pytest.raises(ShellSessionError, match=reason):
+            sh.rollback("c") if trial is None else trial.apply()
+        assert sh.run("echo $X").stdout == "kept\n"
+        if verb.endswith("apply"):
+            (tmp_path / "layers" / apply.JOURNAL).unlink()
+        else:
+            first.mkdir()
+        sh.rollback("c") if trial is None else trial.apply()
+        assert sh.run("echo $X").stdout == ("\n" if trial is None else "kept\n")

@@ -659,6 +659,7 @@ class Engine(Core):
         ``snapshot``: see ``open``. ``between``: is called when the old bash has ended. Returns what the restore did.
         """
         self.forget_kill()
+        self.refuse_restart()
         with the_guard().kept():  # a new watcher takes as long to start as bash
             yield from shell_end.or_abandon(self, self._end(RESTARTED))
             self.pop_loss()  # no need to report a lost shell to a caller that asks for a restart
@@ -756,6 +757,7 @@ class Engine(Core):
     def take_over(self, fork: Frozen) -> Steps[Restored]:
         """Continue with the files and the state of a fork. Raises Conflict if the session has changed since."""
         branch = yield from self._on_branch()
+        branch.refuse_applying()
         branch.refuse_changed(fork.branch)
         now = yield from self.snapshot((), None)
         found = changes_of_state(fork.before or Snapshot(), now)
@@ -793,8 +795,14 @@ class Engine(Core):
         self._prune_states(branch)
         return done
 
-    def drop_checkpoint(self, name: str) -> None:
+    def checkpoints(self) -> Steps[list[Checkpoint]]:
+        """Return the checkpoints, the oldest first."""
+        yield from ()
+        return self.the_branch().checkpoints()
+
+    def drop_checkpoint(self, name: str) -> Steps[None]:
         """Forget a checkpoint. Raises InvalidRequest."""
+        yield from ()
         self.the_branch().drop(name)
         self._states.pop(name, None)
 
@@ -901,7 +909,8 @@ class Engine(Core):
     def _leave_layer(self) -> Steps[Restored]:
         """Have bash leave the old layer: enter its directory again, or that of the branch if its own is gone."""
         shell, branch, snapshot = self.live(), self.branch, self._left
-        assert branch is not None and snapshot is not None
+        assert branch is not None
+        assert snapshot is not None
         cwd, base = snapshot.cwd, branch.base
         for place in (cwd, base):
             if shell.is_in_old_layer(base):
