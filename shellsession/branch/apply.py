@@ -17,6 +17,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from errno import EDQUOT, ENOSPC
 from typing import Any, Final
 
+from ..engine.io.waiter import Waiter
 from ..errors import ApplyFailed, Conflict, InvalidRequest
 from ..state import snapshot_file
 from .changes import Change, change_of, compare
@@ -31,8 +32,11 @@ _CLOCK_REALTIME_COARSE: Final = 5
 _BLOCK: Final = 512  # the unit of st_blocks
 _PIECE: Final = 1 << 30
 _ALL_OF_OWNER: Final = 0o700
+_PATIENCE: Final = 5.0  # the seconds to wait for the lock of another program on the base
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-_BEGUN: Final = "each path has its old or its new content; apply again to finish"
+_BEGUN: Final = (
+    "each path has its old or its new content; apply again to finish, or discard, which keeps what was written"
+)
 _NOTHING: Final = "nothing was changed"
 
 
@@ -437,8 +441,21 @@ class _Places:
 def _locked(base: int) -> Iterator[None]:
     """Let one apply at a time write to a base, if the file system supports locks."""
     with suppress(OSError):
-        fcntl.flock(base, fcntl.LOCK_EX)
+        if not _lock(base) and not Waiter().wait(time.monotonic() + _PATIENCE, lambda: _lock(base)):
+            raise ApplyFailed(
+                "another program has locked the directory (flock, see /proc/locks), perhaps to apply to it: nothing"
+                " was written; apply again when that has ended"
+            )
     yield  # closing the descriptor unlocks it
+
+
+def _lock(fd: int) -> bool:
+    """Lock a file, unless another program has locked it. Raises OSError if it cannot be locked."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import os
 import signal
@@ -18,7 +19,7 @@ from hypothesis import given
 from overlays import BASES, LAYERS, Overlay, View, machine
 from system import SOAK
 
-from shellsession import Conflict, InvalidRequest
+from shellsession import ApplyFailed, Conflict, InvalidRequest
 from shellsession.branch import apply as apply_module
 from shellsession.branch.apply import apply
 from shellsession.branch.changes import changes
@@ -254,6 +255,17 @@ def test_times_xattrs_holes_and_acls_are_kept(overlay: Overlay) -> None:
     assert os.getxattr(base / "f", "system.posix_acl_access") == acl
     about = os.stat(base / "hole")
     assert (about.st_size, about.st_blocks < 100) == (1 << 30, True)
+
+
+def test_lock_of_another_program_is_told_after_a_while(overlay: Overlay, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apply_module, "_PATIENCE", 0.1)
+    overlay.play([("write", "f", b"".hex())])
+    fd = os.open(overlay.base, os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    with pytest.raises(ApplyFailed, match="another program has locked the directory"):
+        _apply(overlay)
+    os.close(fd)
+    assert _apply(overlay) == {"f"}
 
 
 _FULL = """
