@@ -80,8 +80,10 @@ def apply(
         done("checked")
         if not chosen:
             return earlier
-        job = _Job(os.path.abspath(base), [os.path.abspath(one) for one in layers], secrets.token_hex(4), chosen, done)
+        paths_of_layers, nonce = [os.path.abspath(one) for one in layers], secrets.token_hex(4)
         with _failing(_NOTHING):
+            closed = _closed(trees.roots[0], chosen)
+            job = _Job(os.path.abspath(base), paths_of_layers, nonce, chosen, closed, done)
             _write(home, JOURNAL, job.as_json(os.fstat(trees.roots[0])))
         done("journal")
         _carry_out(trees, home, job, overwrite, False)
@@ -104,17 +106,40 @@ def _resume(home: str, overwrite: bool, done: Callable[[str], object]) -> tuple[
         return job.changes
 
 
+def give_up(home: str) -> bool:
+    """Forget an interrupted apply. What it has written stays. Returns whether there was one. Raises OSError."""
+    if not (journal := _read(home, JOURNAL)):
+        return False
+    job = _Job.of(journal, lambda step: None)
+    with suppress(OSError, ApplyFailed), Trees(job.base, ()) as trees, _locked(trees.roots[0]):
+        about = os.fstat(trees.roots[0])
+        if [about.st_dev, about.st_ino] == journal["of"]:
+            _unstage(trees.roots[0], job)
+    os.unlink(os.path.join(home, JOURNAL))
+    with suppress(FileNotFoundError):
+        os.unlink(os.path.join(home, _STAGED))
+    return True
+
+
 class _Job:
     """The work of an apply: the changes, and for each new file the path where it is staged.
 
+    ``closed``: the modes of the directories to which the owner cannot write without another mode.
     ``tops``: those to rename from there into place. A new directory brings everything in it along.
     ``done``: called after each step.
     """
 
     def __init__(
-        self, base: str, layers: list[str], nonce: str, changes: tuple[Change, ...], done: Callable[[str], object]
+        self,
+        base: str,
+        layers: list[str],
+        nonce: str,
+        changes: tuple[Change, ...],
+        closed: dict[str, int],
+        done: Callable[[str], object],
     ) -> None:
         self.base, self.layers, self.nonce, self.changes, self.done = base, layers, nonce, changes, done
+        self.closed = closed
         self.staged = dict[str, str]()
         self.tops = list[Change]()
         for number, change in enumerate(changes):
@@ -129,12 +154,12 @@ class _Job:
 
     def as_json(self, about: os.stat_result) -> dict[str, Any]:
         of, plain = [about.st_dev, about.st_ino], {"base": self.base, "layers": self.layers, "nonce": self.nonce}
-        return {**plain, "of": of, "changes": self.changes}
+        return {**plain, "of": of, "changes": self.changes, "closed": self.closed}
 
     @classmethod
     def of(cls, journal: dict[str, Any], done: Callable[[str], object]) -> _Job:
         changes = tuple(map(change_of, journal["changes"]))
-        return cls(journal["base"], journal["layers"], journal["nonce"], changes, done)
+        return cls(journal["base"], journal["layers"], journal["nonce"], changes, journal.get("closed", {}), done)
 
 
 def _carry_out(trees: Trees, home: str, job: _Job, overwrite: bool, is_staged: bool) -> None:
@@ -270,7 +295,7 @@ def _refuse_conflicts(found: Iterable[str]) -> None:
 
 def _stage(trees: Trees, job: _Job) -> None:
     """Copy each new file to its temporary name."""
-    _loosen(trees.roots[0], filter(_is_set, job.changes))
+    _loosen(trees.roots[0], job)
     links = dict[tuple[int, int], str]()
     new = [(change, change.after) for change in job.changes if change.path in job.staged and change.after]
     with ExitStack() as stack:
@@ -304,27 +329,25 @@ def _stage(trees: Trees, job: _Job) -> None:
 def _unstage(base: int, job: _Job) -> None:
     """Remove what is staged."""
     with closing(_Places(base)) as places:
-        for path in sorted(job.staged.values(), reverse=True):
-            entry = places.entry(path)
-            if entry is None:
-                continue
+        staged = [(path, entry) for path in sorted(job.staged.values()) if (entry := places.entry(path))]
+        for path, entry in staged:  # it has the mode of the branch, which may forbid writing
+            if entry.type == "directory":
+                os.fchmod(places.open(path), _ALL_OF_OWNER)
+        for path, entry in reversed(staged):
             directory, name = split(path)
             if entry.type == "directory":
                 os.rmdir(name, dir_fd=places.open(directory))
             else:
                 os.unlink(name, dir_fd=places.open(directory))
-        for change in filter(_is_set, job.changes):
-            with closing_fd(open_directory(base, change.path)) as fd:
-                if change.before and os.fstat(fd).st_mode & 0o7777 == change.before.mode | _ALL_OF_OWNER:
-                    os.fchmod(fd, change.before.mode)
+    _close(base, job)
 
 
 def _publish(trees: Trees, job: _Job) -> None:
     """Rename what is staged into place, and remove what the branch has removed. Part of it may be done already."""
     base = trees.roots[0]
+    _loosen(base, job)
     _rename(base, job, [change for change in job.tops if not _crosses(change)])
     gone = [change for change in job.changes if change.before and (change.after is None or _crosses(change))]
-    _loosen(base, gone)
     with closing(_Places(base)) as places:
         for change in reversed(gone):
             now, before = places.entry(change.path), change.before
@@ -334,6 +357,7 @@ def _publish(trees: Trees, job: _Job) -> None:
             (os.rmdir if _is_directory(now) else os.unlink)(name, dir_fd=places.open(directory))
             job.done(f"removed {change.path}")
     _rename(base, job, [change for change in job.tops if _crosses(change)])
+    _close(base, job)
     for change in reversed(job.changes):
         if _is_set(change) and change.after:
             with (
@@ -356,12 +380,37 @@ def _rename(base: int, job: _Job, changes: Iterable[Change]) -> None:
                 job.done(f"renamed {change.path}")
 
 
-def _loosen(base: int, changes: Iterable[Change]) -> None:
-    """Let the owner write to directories that are removed or get another mode, as the branch had to."""
-    for change in changes:
-        if change.before and change.before.type == "directory" and ~change.before.mode & _ALL_OF_OWNER:
-            with suppress(FileNotFoundError, NotADirectoryError), closing_fd(open_directory(base, change.path)) as fd:
-                os.fchmod(fd, change.before.mode | _ALL_OF_OWNER)
+def _closed(base: int, changes: Iterable[Change]) -> dict[str, int]:
+    """Return the mode of each directory that must change, and to which we may not write. Raises ApplyFailed."""
+    found, new = dict[str, int](), {one.path for one in changes if not _is_directory(one.before)}
+    needed = {one.path if _is_set(one) else split(one.path)[0] for one in changes}
+    for path in sorted(needed - new):
+        with closing_fd(open_directory(base, path)) as fd:
+            if os.access(".", os.R_OK | os.W_OK | os.X_OK, dir_fd=fd, effective_ids=True):
+                continue
+            about = os.fstat(fd)
+            if about.st_uid != os.geteuid():
+                raise ApplyFailed(
+                    f"this user may not write to {path or '.'!r}, which belongs to user {about.st_uid}: {_NOTHING};"
+                    " apply other paths"
+                )
+            found[path] = about.st_mode & 0o7777
+    return found
+
+
+def _loosen(base: int, job: _Job) -> None:
+    """Let the owner write to the closed directories, as the branch had to."""
+    for path, mode in job.closed.items():
+        with suppress(FileNotFoundError, NotADirectoryError), closing_fd(open_directory(base, path)) as fd:
+            os.fchmod(fd, mode | _ALL_OF_OWNER)
+
+
+def _close(base: int, job: _Job) -> None:
+    """Give back their modes."""
+    for path, mode in reversed(job.closed.items()):
+        with suppress(FileNotFoundError, NotADirectoryError), closing_fd(open_directory(base, path)) as fd:
+            if os.fstat(fd).st_mode & 0o7777 == mode | _ALL_OF_OWNER:
+                os.fchmod(fd, mode)
 
 
 def _record(base: int, job: _Job) -> dict[str, Any]:

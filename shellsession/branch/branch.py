@@ -30,7 +30,7 @@ from ..engine.kernel.vfork import SystemCall
 from ..errors import ApplyFailed, BranchUnavailable, Conflict, InvalidRequest
 from ..sandbox import is_within
 from . import mounts
-from .apply import APPLIED, JOURNAL, apply, moment
+from .apply import APPLIED, JOURNAL, apply, give_up, moment
 from .changes import Change, changes
 from .checkpoint import FORKED, Checkpoint
 from .layers import (
@@ -327,7 +327,10 @@ class Branch:
     def refuse_applying(self) -> None:
         """Raise ApplyFailed if an apply was interrupted."""
         if self._is_applying:
-            raise ApplyFailed(f"{self.base} has a part of the changes, as an apply was interrupted: apply again first")
+            raise ApplyFailed(
+                f"{self.base} has a part of the changes, as an apply was interrupted: apply again first, or"
+                " discard, which keeps that part"
+            )
 
     # -- checkpoints
 
@@ -557,8 +560,8 @@ class Branch:
         return done, whole
 
     def discard(self) -> None:
-        """Throw away all changes, and the checkpoints."""
-        self._begin_anew(self._opened)
+        """Throw away all changes, and the checkpoints. What an interrupted apply has written stays."""
+        self._begin_anew(moment(self.base) if give_up(self.directory) else self._opened)
 
     def _begin_anew(self, opened: int) -> None:
         with self._disk.freeing(), self._changing():
@@ -643,15 +646,12 @@ def forget_fork(link: str) -> None:
 
 
 def remove_left(directory: str) -> bool:
-    """Remove the branch that a closed session has left there. False if there is none, or if a session has it open.
-
-    Raises ApplyFailed.
-    """
+    """Remove the branch that a closed session has left there. False if there is none, or if a session has it open."""
     if (record := record_of(directory)) is None:
         return False
     left = Branch(record["base"], directory)
-    left.refuse_applying()
-    is_ours = left.begin_to_remove()
+    if is_ours := left.begin_to_remove():
+        give_up(directory)
     left.close()
     return is_ours
 

@@ -10,18 +10,21 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from branched import Place
 from hypothesis import given
 from overlays import BASES, LAYERS, Overlay, View, machine
+from sandboxes import mine as mine, run_as, user as user
 from system import SOAK
 
 from shellsession import ApplyFailed, Conflict, InvalidRequest
 from shellsession.branch import apply as apply_module
-from shellsession.branch.apply import apply
+from shellsession.branch.apply import apply, moment
 from shellsession.branch.changes import changes
 
 _SETUID = 0o6000
@@ -76,7 +79,7 @@ def test_base_with_the_changes_is_what_the_mount_shows(overlay_place: Path, base
         assert {path: what for path, what in left.items() if what != ("mode",)} == {}
 
 
-def _killed(overlay: Overlay, at: int) -> bool:
+def _killed(apply_all: Callable[..., object], at: int) -> bool:
     """Kill an apply after that many steps. Return whether it had more."""
     pid = os.fork()
     if pid == 0:
@@ -86,7 +89,7 @@ def _killed(overlay: Overlay, at: int) -> bool:
             if next(steps) == at:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        _apply(overlay, done=done)
+        apply_all(done=done)
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
 
@@ -149,7 +152,7 @@ def test_apply_that_is_killed_at_any_step_is_finished_by_the_next(overlay: Overl
         with TemporaryDirectory(dir=overlay_place) as directory:
             one = Overlay(Path(directory), _BASE)
             one.layers = overlay.layers
-            more = _killed(one, at)
+            more = _killed(partial(_apply, one), at)
             for path in ("c", "c2"):  # old or new, none torn
                 data = [tree.get(path, {}).get("data") for tree in (before, view, one.tree())]
                 assert data[2] in data[:2]
@@ -163,6 +166,90 @@ def test_apply_that_is_killed_at_any_step_is_finished_by_the_next(overlay: Overl
         if not more:
             assert at > 20
             break
+
+
+def _modes(base: Path) -> dict[str, int]:
+    return {str(path.relative_to(base)): stat.S_IMODE(path.stat().st_mode) for path in sorted(base.rglob("*"))}
+
+
+_IN_CLOSED = (
+    "chmod 755 gone; rm gone/old; chmod 555 gone; chmod 755 new; mkdir new/d; echo >new/d/f; chmod 555 new/d new;"
+    " chmod 755 set; echo >set/f; chmod 500 set; chmod 755 all; rm -r all"
+)
+
+
+def _make_closed(place: Place) -> None:
+    (place.base / "gone" / "old").write_text("old")
+    (place.base / "all" / "old").write_text("old")
+    for name in ("gone", "new", "set", "all"):
+        (place.base / name).chmod(0o555)
+
+
+def test_apply_in_directories_without_write_permission_is_finished_after_a_kill_at_any_step(
+    user: str, mine: Path
+) -> None:
+    def scenario() -> None:
+        for at in itertools.count(0, 1 if SOAK else 2):
+            (top := mine / f"at{at}").mkdir()
+            place = Place(top, "gone", "new", "set", "all")
+            _make_closed(place)
+            opened = moment(str(place.base))
+            with place.session() as sh:
+                sh.run(_IN_CLOSED, check=True)
+            uppers = [str(place.layers / "layers" / "0" / "upper")]
+
+            def finish(place: Place, opened: int, uppers: list[str], **options: Any) -> None:
+                apply(str(place.base), uppers, str(place.layers), opened, **options)
+
+            more = _killed(partial(finish, place, opened, uppers), at)
+            finish(place, opened, uppers)
+            plain = {"file": 0o644, "new/d/f": 0o644, "set/f": 0o644}
+            assert _modes(place.base) == {"gone": 0o555, "new": 0o555, "new/d": 0o555, "set": 0o500, **plain}
+            if not more:
+                assert at > 10
+                break
+
+    run_as(user, scenario)
+
+
+def test_apply_where_the_user_cannot_write_changes_nothing(overlay: Overlay, monkeypatch: pytest.MonkeyPatch) -> None:
+    overlay.play_base(("mkdir", "d"), ("mkdir", "e"))
+    overlay.begin()
+    overlay.play([("write", "d/f", b"".hex()), ("write", "e/f", b"".hex())])
+    monkeypatch.setattr(os, "access", lambda path, mode, dir_fd, **_: not os.readlink(_fd(dir_fd)).endswith("/e"))
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(ApplyFailed, match=r"may not write to 'e', which belongs to user .*: nothing was changed"):
+        _apply(overlay)
+    assert set(overlay.tree()) == {"d", "e"}
+    assert os.listdir(overlay.home) == []
+    assert _apply(overlay, paths=["d"]) == {"d/f"}
+
+
+def _fd(number: int) -> str:
+    return f"/proc/self/fd/{number}"
+
+
+@pytest.mark.parametrize("at", ["copied b/x", "staged", "renamed a"])
+def test_discard_gives_up_an_interrupted_apply_and_keeps_what_it_has_written(user: str, mine: Path, at: str) -> None:
+    place = Place(mine, "b")
+
+    def scenario() -> None:
+        place.base.joinpath("b").chmod(0o555)
+        opened = moment(str(place.base))
+        with place.session() as sh:
+            sh.run("echo >a; chmod 755 b; mkdir b/x; echo >b/x/y; chmod 555 b/x b", check=True)
+            uppers = [str(place.layers / "layers" / "0" / "upper")]
+            with pytest.raises(KeyboardInterrupt):
+                apply(str(place.base), uppers, str(place.layers), opened, done=_stop_after(at))
+            with pytest.raises(ApplyFailed, match="apply again first, or discard, which keeps that part"):
+                sh.checkpoint()
+            sh.branch.discard()
+            kept = {"a": 0o644} if at == "renamed a" else {}
+            assert _modes(place.base) == {"b": 0o555, "file": 0o644, **kept}
+            sh.run("echo 2 >a; echo 3 >file", check=True)
+            assert [change.path for change in sh.branch.apply()] == ["a", "file"]
+
+    run_as(user, scenario)
 
 
 def test_path_that_changed_in_the_base_is_a_conflict_before_anything_is_written(overlay: Overlay) -> None:
