@@ -201,11 +201,15 @@ def _at_once(call: Callable[[], T]) -> Steps[T]:
 
 
 class _Moment(NamedTuple):
-    """A moment to which a rollback can go back: the state of bash, how many commands had begun, and time.time."""
+    """A moment to which a rollback can go back: the state of bash, how many commands had begun, and time.time.
+
+    ``command``: the one that came next.
+    """
 
     state: Snapshot
     begun: int
     at: float
+    command: bytes = b""
 
 
 class Engine(Core):
@@ -369,7 +373,7 @@ class Engine(Core):
 
     def follow(self, request: Request) -> Steps[Call]:
         """Start a command whose caller takes the output piece by piece, with ``next_pieces``."""
-        yield from self._note_moment() if self.options.auto_checkpoints else self._ready()
+        yield from self._note_moment(request.command) if self.options.auto_checkpoints else self._ready()
         call = yield from end_on_error(self, self._begin(request))
         call.take_pieces()  # from now on they are kept
         if call.delivery.result is None:
@@ -828,25 +832,26 @@ class Engine(Core):
 
     def _run_with_checkpoint(self, request: Request) -> Steps[Result]:
         """Run a command. If it has written anything, make a checkpoint of the moment before it."""
-        yield from self._note_moment()
+        yield from self._note_moment(request.command)
         result = yield from self._run(request)
         if not result.runs_on and self.shell is not None and self._is_idle():
             try:
-                yield from self._checkpoint_before(request.command)
+                yield from self._checkpoint_before()
             except ShellSessionError as error:
                 return with_reason(result, f"no checkpoint: {error}")
         return result
 
-    def _note_moment(self) -> Steps[None]:
+    def _note_moment(self, command: bytes = b"") -> Steps[None]:
         """Before a command, note the moment for a rollback, if possible."""
         yield from self._ready()
         with suppress(ShellSessionError):  # the result says it
             yield from self._checkpoint_before()
+            if self._moment is not None:
+                self._moment = self._moment._replace(command=command)
 
-    def _checkpoint_before(self, command: bytes = b"") -> Steps[None]:
+    def _checkpoint_before(self) -> Steps[None]:
         """Make an automatic checkpoint of the moment before the last changes, if there are any, and note this moment.
 
-        ``command``: the one that has just ended, if one has.
         Raises JobsRunning and SnapshotUnavailable.
         """
         branch, most = self.the_branch(), self.options.auto_checkpoints
@@ -856,7 +861,7 @@ class Engine(Core):
             self._refuse_writers(branch)
         snapshot = yield from self.snapshot((), None)
         if is_written:
-            then, begun, at = self._moment or _Moment(snapshot, 0, time.time())
+            then, begun, at, command = self._moment or _Moment(snapshot, 0, time.time())
             keep = partial(branch.keep_before, then.for_file().to_bytes(), at, most)
             name, _ = yield from self._with_layer(branch, snapshot, _at_once(keep))
             self._states[name] = then
