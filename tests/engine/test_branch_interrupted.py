@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import asyncio
+import gc
 import os
 import signal
 from contextlib import suppress
@@ -122,6 +123,30 @@ def test_ctrl_c_while_a_thread_starts_to_apply_is_raised_once_all_is_applied(
             sh.branch.apply()
         assert len(os.listdir(base)) == 300
         assert sh.branch.diff() == ()
+
+
+@pytest.mark.parametrize("moment", ["made", "removed"])
+def test_ctrl_c_when_a_fork_is_made_or_removed_leaves_nothing_of_it(
+    moment: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*given: Any) -> Any:
+        monkeypatch.undo()
+        done = do(*given)
+        signal.raise_signal(signal.SIGINT)
+        return done
+
+    with Session(**options) as sh:
+        sh.fork().close()
+        gc.collect()
+        before = len(os.listdir("/proc/self/fd"))
+        where, name = (branch.Branch, "fork") if moment == "made" else (branch, "remove_fork")
+        do = getattr(where, name)
+        monkeypatch.setattr(where, name, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            sh.fork().close()
+        gc.collect()
+        assert os.listdir(Path(options["branch_dir"]) / "forks") == []
+        assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_fork_takes_part_in_no_command_that_is_taken_back(options: dict[str, Any]) -> None:

@@ -750,12 +750,13 @@ class Engine(Core):
         branch, snapshot, _ = yield from self.frozen()
         state, made = snapshot.for_file().to_bytes(), list[T]()
         for _ in range(count):
-            fork = branch.fork(state)
-            try:
-                made.append(begin(snapshot, fork))
-            except BaseException:
-                fork.close()
-                raise
+            with signals_deferred():
+                fork = branch.fork(state)
+                try:
+                    made.append(begin(snapshot, fork))
+                except BaseException:
+                    fork.close()
+                    raise
         return made
 
     def take_over(self, fork: Frozen) -> Steps[Restored]:
@@ -951,7 +952,8 @@ class Engine(Core):
             self.outputs.close()
             self.taps.clear()  # they may refer to the engine
             if self.branch is not None:
-                self.branch.close()
+                with signals_deferred():  # what it has removed in part, a second close does not find
+                    self.branch.close()
         if self._start_logged:
             self._start_logged = False
             self._log("session closed")
