@@ -645,6 +645,13 @@ def forget_fork(link: str) -> None:
         fork.close()
 
 
+def base_of(directory: str) -> str:
+    """The directory of which there is a branch, if it is closed, with its layers there; "" if there is none."""
+    with suppress(ValueError, KeyError):  # damaged
+        return "" if (record := record_of(directory)) is None else str(record["base"])
+    return ""
+
+
 def remove_left(directory: str) -> bool:
     """Remove the branch that a closed session has left there. False if there is none, or if a session has it open."""
     if (record := record_of(directory)) is None:

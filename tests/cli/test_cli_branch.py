@@ -79,6 +79,19 @@ def test_last_command_of_an_agent_is_taken_back(daemon: Daemon, agent: str, tmp_
     assert cli(daemon.socket, "kill", agent).returncode == 0
 
 
+def test_branch_without_a_session_is_named_with_what_opens_it_again(daemon: Daemon, agent: str, tmp_path: Path) -> None:
+    cli(daemon.socket, "run", "-s", agent, "--branch", str(tmp_path), "--", "echo one >file")
+    assert cli(daemon.socket, "kill", agent).returncode == 0
+    for words in (["branch", "diff", agent], ["branch", "apply", agent], ["rollback", agent]):
+        said = cli(daemon.socket, *words).stderr.decode()
+        assert "what it wrote on its branch is kept" in said
+    assert cli(daemon.socket, *shlex.split(said.split("`")[1])[1:]).returncode == 0
+    assert cli(daemon.socket, "branch", "diff", agent).stdout == b"added    file\n"
+    assert cli(daemon.socket, "branch", "discard", agent).returncode == 0
+    assert cli(daemon.socket, "kill", agent).returncode == 0
+    assert b"is kept" not in cli(daemon.socket, "branch", "diff", agent).stderr
+
+
 def test_layers_of_an_agent_that_was_killed_are_discarded(tmp_path: Path) -> None:
     (base := tmp_path / "base").mkdir()
     with running(tmp_path / "daemon", env={**os.environ, "XDG_STATE_HOME": str(tmp_path)}) as daemon:

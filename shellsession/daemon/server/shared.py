@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -127,7 +128,7 @@ class Sessions:
     def of(self, agent: str, number: int | None = None) -> SharedSession:
         """The agent's session; with a number, only that one. Raises NoSuchAgent."""
         if (shared := self.find(agent)) is None or number not in (None, shared.number):
-            raise NoSuchAgent(_no_session(agent))
+            raise NoSuchAgent(_no_session(agent) + self._left_of(agent))
         return shared
 
     def open(self, request: requests.Open) -> bool:
@@ -256,6 +257,15 @@ class Sessions:
         from ...branch.branch import forget_fork
 
         forget_fork(self._branch_dir(agent))
+
+    def _left_of(self, agent: str) -> str:
+        """What the agent's last session has left on its branch, in words; "" if nothing."""
+        from ...branch.branch import base_of
+
+        if self.find(agent) is not None or not (base := base_of(self._branch_dir(agent))):
+            return ""
+        again = shlex.join(["shellsession", "run", "-s", agent, "--branch", base, "true"])
+        return f"; what it wrote on its branch is kept, and `{again}` opens it again"
 
     def discard(self, agent: str) -> bool:
         """Remove the layers that an agent without a session has left. False if there are none. Raises ApplyFailed."""
