@@ -206,11 +206,7 @@ def _chosen(found: Iterable[Change], paths: list[str] | None) -> tuple[Change, .
         return found
     chosen = {one.path for one in found if not {one.path, *_above(one.path)}.isdisjoint(paths)}
     needed = {above for path in chosen for above in _above(path)}
-    return tuple(
-        one
-        for one in found
-        if one.path in chosen or (one.path in needed and _is_directory(one.after) and not _is_directory(one.before))
-    )
+    return tuple(one for one in found if one.path in chosen or (one.path in needed and one.has_new_directory))
 
 
 def _above(path: str) -> Iterator[str]:

@@ -549,15 +549,22 @@ class Branch:
         """Write the changes to the base; see ``apply.apply``. Also returns whether there is a new layer.
 
         After all changes are applied, the branch starts over: without layers, and without checkpoints, which are of the
-        old base.
+        old base. If only some are applied, and make a directory, the branch is mounted anew: the mounted overlay would
+        not look for that directory in the base, and what a command removed in it would leave no mark in the layer.
         """
         uppers = self._uppers()
         with self._disk.freeing():
             done = apply(self.base, uppers, self.directory, self._opened, paths=paths, overwrite=overwrite)
-        whole = paths is None and not changes(self.base, uppers)
-        if whole:
+        if paths is None and not changes(self.base, uppers):
             self._begin_anew(moment(self.base))
-        return done, whole
+        elif any(one.has_new_directory for one in done):
+            with self._disk.freeing(), self._changing():
+                if not self._freeze():
+                    self.layers.pop()
+                    self._add_layer()
+        else:
+            return done, False
+        return done, True
 
     def discard(self) -> None:
         """Throw away all changes, and the checkpoints. What an interrupted apply has written stays."""

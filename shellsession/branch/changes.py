@@ -31,6 +31,13 @@ class Change(NamedTuple):
     skipped: str = ""
     note: str = ""
 
+    @property
+    def has_new_directory(self) -> bool:
+        """Whether it makes a directory where there was none."""
+        return bool(
+            self.after and self.after.type == "directory" and not (self.before and self.before.type == "directory")
+        )
+
 
 def change_of(fields: Sequence[Any]) -> Change:
     """Return a change from its fields as JSON has them."""

@@ -234,3 +234,31 @@ def test_new_bash_that_cannot_start_leaves_the_old_one(verb: str, options: dict[
             first.mkdir()
         sh.rollback("c") if trial is None else trial.apply()
         assert sh.run("echo $X").stdout == ("\n" if trial is None else "kept\n")
+
+
+@pytest.mark.parametrize("froze", [False, True])
+def test_what_was_applied_alone_can_be_removed_on_the_branch(froze: bool, base: Path, options: dict[str, Any]) -> None:
+    with Session(**options) as sh:
+        sh.run("mkdir -p n/m o; echo 1 >n/m/y; echo 2 >n/z; echo >o/x; cd n; X=1", check=True)
+        if froze:
+            sh.checkpoint("c")
+        assert [one.path for one in sh.branch.apply(["n"])] == ["n", "n/m", "n/m/y", "n/z"]
+        sh.run("rm -r m z; echo 3 >w", check=True)
+        assert [(one.kind, one.path) for one in sh.branch.diff()] == [
+            *(("removed", "n/m"), ("removed", "n/m/y"), ("added", "n/w"), ("removed", "n/z")),
+            *(("added", "o"), ("added", "o/x")),
+        ]
+        sh.checkpoint()
+        assert sh.run("ls; echo $X $PWD").stdout == f"w\n1 {base}/n\n"
+        sh.branch.apply()
+    assert sorted(str(one.relative_to(base)) for one in base.rglob("*")) == ["n", "n/w", "o", "o/x"]
+
+
+def test_rollback_to_before_some_was_applied_shows_the_directory_with_it(options: dict[str, Any]) -> None:
+    with Session(**options) as sh:
+        sh.run("echo 1 >one", check=True)
+        sh.checkpoint("c")
+        sh.run("echo 2 >one; echo 2 >two; echo 2 >three", check=True)
+        sh.branch.apply(["one", "two"])
+        sh.rollback("c")
+        assert sh.run("grep . *").stdout == "one:1\ntwo:2\n"
