@@ -788,7 +788,10 @@ class Toolbox:
             found = await self._session.branch.diff(since, patch=patch)
         if isinstance(found, bytes):
             return self._shown(found.decode("utf-8", "replace")) or _UNCHANGED
-        lines = [f"{one.kind} {escaped(one.path)}" + (f" ({one.note})" if one.note else "") for one in found]
+        said = [f"not applied: {one.skipped}" if one.skipped else one.note for one in found]
+        lines = [
+            f"{one.kind} {escaped(one.path)}" + f" ({more})" * bool(more) for one, more in zip(found, said, strict=True)
+        ]
         return self._shown("\n".join(lines)) or _UNCHANGED
 
     def _shown(self, text: str) -> str:

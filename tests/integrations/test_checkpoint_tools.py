@@ -45,6 +45,8 @@ def test_rollback_brings_back_files_and_shell(play: Play, base: Path) -> None:
         assert await call("rollback", checkpoint="first") == "[the files and the shell are as at checkpoint first]"
         assert await call("bash", command='echo $X "$PWD"; cat file; ls') == f"1 {base}\none\nfile"
         assert await call("diff") == "added file"
+        await call("bash", command="mkfifo fifo")
+        assert "added fifo (not applied: " in await call("diff", since="first")
 
     play(story)
     assert list(base.iterdir()) == []
