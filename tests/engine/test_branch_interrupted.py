@@ -18,7 +18,7 @@ from shellsession import AsyncSession, BranchUnavailable, InvalidRequest, Sessio
 from shellsession.branch import apply, branch, mounts
 from shellsession.branch.mounts import fault
 from shellsession.engine.io import threads
-from shellsession.engine.verbs import state
+from shellsession.engine.verbs import shell_end, state
 
 if reason := fault():
     pytest.skip(reason, allow_module_level=True)
@@ -147,6 +147,32 @@ def test_ctrl_c_when_a_fork_is_made_or_removed_leaves_nothing_of_it(
         gc.collect()
         assert os.listdir(Path(options["branch_dir"]) / "forks") == []
         assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("recover", [False, True])
+@pytest.mark.parametrize(("moment", "expected"), [("end", "new"), ("stack", "old"), ("fault", "new")])
+def test_rollback_that_is_interrupted_leaves_bash_the_state_of_its_files(
+    moment: str, expected: str, recover: bool, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*given: Any) -> Any:
+        monkeypatch.undo()
+        if moment == "fault":
+            raise OSError(28, "no space")
+        signal.raise_signal(signal.SIGINT)
+        return do(*given)
+
+    where, name = (shell_end, "destroy") if moment == "end" else (mounts, "stack")
+    do = getattr(where, name)
+    with Session(**options, recover=recover) as sh:
+        sh.run("X=old; echo old >f", check=True)
+        sh.checkpoint("c")
+        sh.run("X=new; echo new >f", check=True)
+        monkeypatch.setattr(where, name, interrupted)
+        with pytest.raises(BranchUnavailable if moment == "fault" else KeyboardInterrupt):
+            sh.rollback("c")
+        if moment == "end":
+            assert sh.run("true").outcome == "shell_exited"
+        assert sh.run("cat f; echo $X").stdout.split() == [expected] * 2
 
 
 def test_fork_takes_part_in_no_command_that_is_taken_back(options: dict[str, Any]) -> None:

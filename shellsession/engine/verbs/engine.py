@@ -225,6 +225,7 @@ class Engine(Core):
         self._states: dict[str, Snapshot] = {}
         self._undone_by: dict[str, str] = {}  # the command that a rollback to an automatic checkpoint takes back
         self._forked_from: Snapshot | None = None  # the state of the session of which this one is a fork
+        self._next: Snapshot | None = None  # the state for the next bash, until one has it
         self._left: Snapshot | None = None  # the state of bash while it may be in a layer that its branch has left
         self._moment: _Moment | None = None  # with automatic checkpoints: the one before the last changes
 
@@ -260,8 +261,9 @@ class Engine(Core):
             for text in self.options.startup:
                 yield from self._run_startup(text)
             self.learn(status=0)
-            if (snapshot := snapshot or self.options.snapshot) is not None:
+            if (snapshot := snapshot or self._next or self.options.snapshot) is not None:
                 self.restored = yield from state.restore(self, snapshot)
+            self._next = None
             shell.become_ready()
             self._start_logged = True
             self._log("bash started, pid %d", shell.pid)
@@ -271,6 +273,8 @@ class Engine(Core):
         except BaseException as error:
             if self.shell is not None:
                 yield from shell_end.or_abandon(self, shell_end.destroy(self))
+            if isinstance(error, ShellSessionError):  # not Ctrl-C: it may be the state that has ended this bash
+                self._next = None
             if isinstance(error, ShellUnavailable | SnapshotUnavailable):
                 if self.closed:
                     raise SessionClosed(IS_CLOSED) from error
@@ -656,19 +660,27 @@ class Engine(Core):
         first_directory(self.options.cwd)  # raises if it is gone meanwhile
 
     def restart(
-        self, snapshot: Snapshot | None = None, between: Callable[[], object] = lambda: None
+        self,
+        snapshot: Snapshot | None = None,
+        between: Callable[[], object] | None = None,
+        now: Snapshot | None = None,
     ) -> Steps[Restored]:
         """Start a new bash with the first directory and environment, and run the startup commands again.
 
-        ``snapshot``: see ``open``. ``between``: is called when the old bash has ended. Returns what the restore did.
+        ``snapshot``: see ``open``. ``between``: is called when the old bash has ended. If that fails, or Ctrl-C comes
+        before it, the next bash gets the state ``now``; after it, ``snapshot``. Returns what the restore did.
         """
         self.forget_kill()
         self.refuse_restart()
         with the_guard().kept():  # a new watcher takes as long to start as bash
+            self._next = snapshot if between is None else now
             yield from shell_end.or_abandon(self, self._end(RESTARTED))
             self.pop_loss()  # no need to report a lost shell to a caller that asks for a restart
             self.restored = Restored()
-            between()
+            if between is not None:
+                with signals_deferred():
+                    between()
+                    self._next = snapshot
             yield from self.open(snapshot)
         return self.restored
 
@@ -709,7 +721,10 @@ class Engine(Core):
         if not files_only:
             known = self._states.get(name)
             then = known or Snapshot.from_bytes(stored)
-            restored = yield from self.restart(then, go_back)
+            now = None
+            with suppress(SnapshotUnavailable):
+                now = yield from self.snapshot((), None)
+            restored = yield from self.restart(then, go_back, now)
             if known is None:  # an earlier session has made the checkpoint
                 missing = state.not_in_file(then, self.environment())
                 restored = self.restored = Restored((*restored.not_restored, *missing))
@@ -779,7 +794,7 @@ class Engine(Core):
                 self._states[name] = now
                 self._prune_states(branch)
 
-        return (yield from self.restart(fork.snapshot, take_over))
+        return (yield from self.restart(fork.snapshot, take_over, now))
 
     def start_with(self, environment: Mapping[str, str], branch: Branch | None) -> None:
         super().start_with(environment, branch)

@@ -69,6 +69,8 @@ class Recovering(Engine):
         self.refuse_closed()
         if self.shell is not None:
             return
+        if snapshot is None and self._next is not None:
+            self.kept, self._kept_after, self._ended = self._next, self.begun, None
         ended, kept = (self._ended, self.kept) if snapshot is None else (None, None)
         fault = ""
         for state in filter(None, (ended or kept, kept)):  # twice: what has ended a fresh bash may be over
@@ -157,11 +159,14 @@ class Recovering(Engine):
         return (yield from self._continued((yield from super().interrupt(meant))))
 
     def restart(
-        self, snapshot: Snapshot | None = None, between: Callable[[], object] = lambda: None
+        self,
+        snapshot: Snapshot | None = None,
+        between: Callable[[], object] | None = None,
+        now: Snapshot | None = None,
     ) -> Steps[Restored]:
         kept, self.kept, self._ended = self.kept, None, None
         try:
-            return (yield from super().restart(snapshot, between))
+            return (yield from super().restart(snapshot, between, now))
         except BaseException:
             self.kept = self.kept or kept
             raise
