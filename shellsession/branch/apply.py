@@ -18,10 +18,23 @@ from errno import EDQUOT, ENOSPC
 from typing import Any, Final
 
 from ..engine.io.waiter import Waiter
-from ..errors import ApplyFailed, Conflict, InvalidRequest
+from ..errors import ApplyFailed, BranchUnavailable, Conflict, InvalidRequest
 from ..state import snapshot_file
 from .changes import Change, change_of, compare
-from .trees import MARK, Entry, Trees, closing_fd, dress, entry_at, listed, open_directory, open_file, split, sync
+from .trees import (
+    MARK,
+    Entry,
+    Identity,
+    Trees,
+    closing_fd,
+    dress,
+    entry_at,
+    listed,
+    open_directory,
+    open_file,
+    split,
+    sync,
+)
 
 JOURNAL: Final = "apply.json"
 # This file exists once all new files are on the disk under their temporary names.
@@ -58,6 +71,7 @@ def apply(
     layers: Sequence[str],
     home: str,
     opened: int,
+    identity: Identity | None = None,
     *,
     paths: Iterable[str] | None = None,
     overwrite: bool = False,
@@ -65,15 +79,17 @@ def apply(
 ) -> tuple[Change, ...]:
     """Write the changes of the layers to the base, and return them. Finishes an interrupted apply first.
 
-    ``home``: the directory of the branch, where the journal is. ``opened``: what ``moment`` returned. ``paths``: only
-    these, below the base, and what is in them. Skipped changes (see ``Change``) are left out, as are setuid and setgid
-    bits and capabilities of files. ``done``: called with the name of each step after it.
+    ``home``: the directory of the branch, where the journal is. ``opened``: what ``moment`` returned. ``identity``:
+    that of the base. ``paths``: only these, below the base, and what is in them. Skipped changes (see ``Change``) are
+    left out, as are setuid and setgid bits and capabilities of files. ``done``: called with the name of each step after
+    it.
 
     Raises Conflict before anything is written, if a changed path has also changed in the base since ``opened``;
-    ``overwrite`` writes anyway. Raises ApplyFailed if the disk is full or the system refuses.
+    ``overwrite`` writes anyway. Raises ApplyFailed if the disk is full or the system refuses, and
+    BranchUnavailable as ``Trees`` does.
     """
     earlier = _resume(home, overwrite, done)
-    with Trees(base, layers) as trees, _locked(trees.roots[0]):
+    with Trees(base, layers, identity) as trees, _locked(trees.roots[0]):
         chosen = _chosen(compare(trees), None if paths is None else [os.path.normpath(path) for path in paths])
         if not overwrite:
             _refuse_conflicts(_conflicts(trees, chosen, opened, _read(home, APPLIED)))
@@ -111,7 +127,7 @@ def give_up(home: str) -> bool:
     if not (journal := _read(home, JOURNAL)):
         return False
     job = _Job.of(journal, lambda step: None)
-    with suppress(OSError, ApplyFailed), Trees(job.base, ()) as trees, _locked(trees.roots[0]):
+    with suppress(OSError, ApplyFailed, BranchUnavailable), Trees(job.base, ()) as trees, _locked(trees.roots[0]):
         about = os.fstat(trees.roots[0])
         if [about.st_dev, about.st_ino] == journal["of"]:
             _unstage(trees.roots[0], job)

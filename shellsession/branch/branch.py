@@ -48,6 +48,7 @@ from .layers import (
 )
 from .merge import merge
 from .patch import patch
+from .trees import OTHER_BASE, Identity, closing_fd
 
 _STATES: Final = "states"
 _HOME: Final = "branches"
@@ -94,6 +95,7 @@ class Branch:
         self._link = ""  # the path at which a later session finds a fork
         self._version = object()  # replaced when another last layer is mounted
         self._forked_from: object = None  # the version of the parent when this was forked off
+        self._identity: Identity | None = None  # of the base
         self._opened = 0  # what ``apply.moment`` returned when the branch was begun, or last applied as a whole
         self.spaces: mounts.Spaces | None = None
         self._lock = -1
@@ -109,6 +111,7 @@ class Branch:
             self._make_directory()
             with self._disk.alone():
                 self._read()
+                self._recognize()
                 self._add_layer()
                 self._opened = self._opened or moment(self.base)
                 covered = self._covered(all_mounts)
@@ -260,10 +263,21 @@ class Branch:
         frozen = (_Frozen(Checkpoint(*one), *parts) for one, *parts in record["checkpoints"])
         self._checkpoints, self._parent = {one.checkpoint.name: one for one in frozen}, record["parent"]
         self.layers, self._opened = record["layers"], record["opened"]
+        self._identity = Identity(*found) if (found := record.get("identity")) else None
         self._is_temporary, self._link = record["temporary"], record["link"]
         if self.layers and not self.is_written:
             self.layers.pop()
         self._sweep()
+
+    def _recognize(self) -> None:
+        """Raise BranchUnavailable if there are changes, and the base is another directory than they were made of."""
+        with closing_fd(os.open(self.base, os.O_RDONLY | os.O_DIRECTORY)) as fd:
+            now = Identity.of(fd)
+        if self._identity and self._identity.is_other(now):
+            if self.has_changes():
+                raise BranchUnavailable(f"{OTHER_BASE.format(self.base)} (its layers are in {self.directory})")
+            self._opened = 0
+        self._identity = now
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
@@ -305,6 +319,7 @@ class Branch:
             "layers": self.layers,
             "parent": self._parent,
             "opened": self._opened,
+            "identity": self._identity,
             "checkpoints": list(self._checkpoints.values()),
             "temporary": self._is_temporary,
             "link": self._link,
@@ -428,7 +443,7 @@ class Branch:
         lock = lock_of(self.directory)
         assert lock is not None  # nobody else knows the directory yet
         self._lock, self._is_temporary = lock, True
-        self._opened, self._forked_from = parent._opened, parent._version
+        self._opened, self._forked_from, self._identity = parent._opened, parent._version, parent._identity
         self.layers = parent.layers[:-1]
         os.mkdir(self._path(_STATES), 0o700)
         with suppress(FileNotFoundError):
@@ -535,7 +550,7 @@ class Branch:
 
     def diff(self, since: str) -> tuple[Change, ...]:
         """What has changed since a checkpoint, or ("") since the branch began. Raises InvalidRequest and OSError."""
-        return changes(self.base, self._uppers(), since=self._count(since))
+        return changes(self.base, self._uppers(), since=self._count(since), identity=self._identity)
 
     def written_last(self) -> tuple[Change, ...]:
         """What has changed since the last freeze."""
@@ -543,7 +558,7 @@ class Branch:
 
     def patch(self, since: str) -> bytes:
         """The same as a patch for ``git apply``."""
-        return patch(self.base, self._uppers(), since=self._count(since))
+        return patch(self.base, self._uppers(), since=self._count(since), identity=self._identity)
 
     def apply(self, paths: Sequence[str] | None, overwrite: bool) -> tuple[tuple[Change, ...], bool]:
         """Write the changes to the base; see ``apply.apply``. Also returns whether there is a new layer.
@@ -554,7 +569,8 @@ class Branch:
         """
         uppers = self._uppers()
         with self._disk.freeing():
-            done = apply(self.base, uppers, self.directory, self._opened, paths=paths, overwrite=overwrite)
+            whose = self.base, uppers, self.directory, self._opened, self._identity
+            done = apply(*whose, paths=paths, overwrite=overwrite)
         if paths is None and not changes(self.base, uppers):
             self._begin_anew(moment(self.base))
         elif any(one.has_new_directory for one in done):

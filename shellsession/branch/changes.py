@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any, Final, NamedTuple
 
-from .trees import CAPABILITIES, SETUID, Entry, Trees, attributes, entry_at, listed, open_file
+from .trees import CAPABILITIES, SETUID, Entry, Identity, Trees, attributes, entry_at, listed, open_file
 
 _PIECE: Final = 1 << 20
 SPECIAL: Final = ("FIFO", "socket", "device")
@@ -45,14 +45,16 @@ def change_of(fields: Sequence[Any]) -> Change:
     return Change(path, kind, tuple(what), before and Entry(*before), after and Entry(*after), skipped, note)
 
 
-def changes(base: str, layers: Sequence[str], *, since: int = 0) -> tuple[Change, ...]:
+def changes(
+    base: str, layers: Sequence[str], *, since: int = 0, identity: Identity | None = None
+) -> tuple[Change, ...]:
     """Return what the layers change, sorted, a directory before what is in it.
 
     ``layers``: the lowest first. ``since``: the first layers, this many, count as part of the base: those of a
-    checkpoint. A new time alone is not a change. Raises OSError if the base or a layer is gone. An unreadable directory
-    inside is a skipped change.
+    checkpoint. ``identity``: that of the base. A new time alone is not a change. An unreadable directory inside is a
+    skipped change. Raises OSError if a layer is gone, and BranchUnavailable as ``Trees`` does.
     """
-    with Trees(base, layers) as trees:
+    with Trees(base, layers, identity) as trees:
         return compare(trees, since)
 
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from ..errors import InvalidRequest
 from .changes import Change, compare
-from .trees import Entry, Trees, closing_fd, open_file
+from .trees import Entry, Identity, Trees, closing_fd, open_file
 
 _NONE: Final = "0" * 40
 # A patch has its files in memory. The most bytes of all files together, before and after.
@@ -30,14 +30,14 @@ _BINARY: Final = 52
 _COUNTS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
-def patch(base: str, layers: Sequence[str], *, since: int = 0) -> bytes:
+def patch(base: str, layers: Sequence[str], *, since: int = 0, identity: Identity | None = None) -> bytes:
     """Return the changes as a patch for ``git apply``; see ``changes`` for the arguments.
 
     It has what git knows: files and symbolic links, their content, and whether a file is executable. A rename is a
     removal and an addition. The patch leaves out empty directories, other modes, owners, times, xattrs, special files,
     files that cannot be read, and each ``.git``. Raises InvalidRequest if the files are too large for a patch.
     """
-    with Trees(base, layers) as trees:
+    with Trees(base, layers, identity) as trees:
         removed, added = list[bytes](), list[bytes]()
         # git refuses a patch with such a path
         found = [one for one in compare(trees, since) if ".git" not in one.path.lower().split("/")]

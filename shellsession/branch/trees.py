@@ -14,6 +14,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from errno import EXDEV
 from typing import Final, NamedTuple
 
+from ..errors import BranchUnavailable
+
+# For a path.
+OTHER_BASE: Final = (
+    "{} is not the directory that the branch was made of: that one was moved or made anew; nothing was changed: move it"
+    " back, or discard the branch"
+)
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 # A FIFO that has just replaced a file must not block.
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -32,6 +39,32 @@ ACLS: Final = ("system.posix_acl_access", "system.posix_acl_default")
 # Apply gives no file one of these.
 SETUID: Final = 0o6000
 CAPABILITIES: Final = "security.capability"
+# name_to_handle_at(2): its header of a size and a type, the most bytes after it, and the flag for a descriptor.
+_HEADER, _HANDLE_MAX, _EMPTY_PATH = 8, 128, 0x1000
+
+
+class Identity(NamedTuple):
+    """Which directory it is: another one gets neither, and both stay after a rename and a boot.
+
+    ``handle``: has also the generation, as a new directory may get the inode of a removed one. "": there is none.
+    """
+
+    inode: int
+    handle: str
+
+    @classmethod
+    def of(cls, fd: int) -> Identity:
+        found, mount = ctypes.create_string_buffer(_HEADER + _HANDLE_MAX), ctypes.c_int()
+        size = ctypes.c_uint32.from_buffer(found)
+        size.value, handle = _HANDLE_MAX, ""
+        with suppress(AttributeError):  # an old musl
+            call = ctypes.CDLL(None, use_errno=True).name_to_handle_at
+            if call(fd, b"", found, ctypes.byref(mount), _EMPTY_PATH) == 0:
+                handle = found.raw[_HEADER // 2 : _HEADER + size.value].hex()
+        return cls(os.fstat(fd).st_ino, handle)
+
+    def is_other(self, other: Identity) -> bool:
+        return self.inode != other.inode or "" != self.handle != other.handle != ""
 
 
 class Entry(NamedTuple):
@@ -154,20 +187,38 @@ def sync(fd: int) -> None:
         raise OSError(number, os.strerror(number))
 
 
+@contextmanager
+def _present(base: str) -> Iterator[None]:
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise BranchUnavailable(
+            f"the directory of the branch, {base}, is gone; its changes are still on the branch: move it back, or"
+            " discard the branch"
+        ) from error
+
+
 class Trees:
     """The base and the layers of a branch, open. Number 0 is the base, and a higher number is above a lower one.
 
-    Close it after use.
+    Close it after use. Raises BranchUnavailable if the base is gone, or is not the one with this identity.
     """
 
-    def __init__(self, base: str, layers: Iterable[str]) -> None:
+    def __init__(self, base: str, layers: Iterable[str], identity: Identity | None = None) -> None:
         self._stack = ExitStack()
         self.roots: list[int] = []
         with self._stack:
-            for path in (base, *layers):
-                self.roots.append(os.open(path, os.O_RDONLY | os.O_DIRECTORY))
-                self._stack.callback(os.close, self.roots[-1])
+            with _present(base):
+                self._open(base)
+            if identity and identity.is_other(Identity.of(self.roots[0])):
+                raise BranchUnavailable(OTHER_BASE.format(base))
+            for path in layers:
+                self._open(path)
             self._stack = self._stack.pop_all()
+
+    def _open(self, path: str) -> None:
+        self.roots.append(os.open(path, os.O_RDONLY | os.O_DIRECTORY))
+        self._stack.callback(os.close, self.roots[-1])
 
     def __enter__(self) -> Trees:
         return self

@@ -5,7 +5,9 @@ from __future__ import annotations
 import _thread
 import asyncio
 import gc
+import json
 import os
+import shutil
 import signal
 from contextlib import suppress
 from functools import partial
@@ -288,3 +290,52 @@ def test_rollback_to_before_some_was_applied_shows_the_directory_with_it(options
         sh.branch.apply(["one", "two"])
         sh.rollback("c")
         assert sh.run("grep . *").stdout == "one:1\ntwo:2\n"
+
+
+def test_another_directory_in_place_of_the_base_is_neither_compared_nor_written(
+    base: Path, options: dict[str, Any]
+) -> None:
+    (base / "f").write_text("one")
+    (other := base.parent / "other").mkdir()
+    (other / "f").write_text("other")
+    with Session(**options) as sh:
+        sh.run("echo two >f; echo >new", check=True)
+        base.rename(old := base.parent / "old")
+        for verb in (sh.branch.diff, partial(sh.branch.diff, patch=True), sh.branch.apply):
+            with pytest.raises(BranchUnavailable, match="is gone; its changes are still on the branch"):
+                verb()
+        other.rename(base)
+        for verb in (sh.branch.diff, partial(sh.branch.diff, patch=True), partial(sh.branch.apply, overwrite=True)):
+            with pytest.raises(BranchUnavailable, match="is not the directory that the branch was made of"):
+                verb()
+        assert [(one.name, one.read_text()) for one in base.iterdir()] == [("f", "other")]
+        base.rename(other)
+        old.rename(base)
+        assert [one.path for one in sh.branch.apply()] == ["f", "new"]
+
+
+def test_base_that_was_made_anew_is_refused_for_what_was_written_on_the_old_one(
+    base: Path, options: dict[str, Any]
+) -> None:
+    with Session(**options) as sh:
+        sh.run("echo 1 >f", check=True)
+    base.rmdir()
+    base.mkdir()  # it may get the same inode
+    with Session(**options) as sh, pytest.raises(BranchUnavailable, match="that one was moved or made anew"):
+        sh.run("true")
+    record = json.loads((path := Path(options["branch_dir"], "branch.json")).read_text())
+    path.write_text(json.dumps({key: value for key, value in record.items() if key != "identity"}))
+    with Session(**options) as sh:  # as an earlier version has written it
+        assert [one.path for one in sh.branch.apply()] == ["f"]
+
+
+def test_base_that_was_made_anew_is_no_trouble_if_nothing_was_written(base: Path, options: dict[str, Any]) -> None:
+    layers, left = Path(options["branch_dir"]), base.parent / "left"
+    with Session(**options) as sh:
+        sh.run("true")
+        shutil.copytree(layers, left, ignore=shutil.ignore_patterns("work"))  # as a killed program leaves it
+    base.rmdir()
+    base.mkdir()
+    with Session(**options | {"branch_dir": left}) as sh:
+        sh.run("echo 2 >g", check=True)
+        assert [one.path for one in sh.branch.apply()] == ["g"]
