@@ -178,7 +178,8 @@ class SandboxUnavailable(ShellUnavailable):
 class BranchUnavailable(ShellUnavailable):
     """The branch of the files cannot be made here as requested, or this session has none.
 
-    User namespaces are missing, or the layers cannot be where they would be; the message says what, and what to do.
+    User namespaces are missing, the layers cannot be where they would be, or its directory is gone or another one; the
+    message says what, and what to do.
     """
 
     code = "branch_unavailable"
