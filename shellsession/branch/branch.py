@@ -48,7 +48,7 @@ from .layers import (
 )
 from .merge import merge
 from .patch import patch
-from .trees import OTHER_BASE, Identity, closing_fd
+from .trees import OTHER_BASE, Identity, closing_fd, open_directory
 
 _STATES: Final = "states"
 _HOME: Final = "branches"
@@ -136,10 +136,9 @@ class Branch:
         was_open = self._leave()
         lock, self._lock = self._lock, -1
         if lock >= 0:
-            with suppress(FileNotFoundError):  # the directory was removed by somebody else
+            with closing_fd(lock), suppress(FileNotFoundError):  # the directory was removed by somebody else
                 if self._is_fresh or self._is_temporary or (was_open and not self.has_changes()):
                     self._remove_all()
-            os.close(lock)
 
     def _leave(self) -> bool:
         """Close the namespaces. Returns whether there were any."""
@@ -171,9 +170,11 @@ class Branch:
             if self._disk.others(self.directory):
                 self._disk.sweep(self.directory, ())
                 return
-            for name in ("",) if self._is_at_home else (FORKS, LAYERS):
+            for name in (FORKS, LAYERS):
                 remove(os.path.join(top, name))
             self._disk.remove_files()
+            if self._is_at_home:
+                remove(top)
 
     def _check(self, all_mounts: list[_Mount]) -> None:
         """Raise BranchUnavailable if the base cannot have a branch, or cannot have its layers there."""
@@ -701,12 +702,17 @@ def _put(directory: str, data: bytes) -> str:
 
 def _size(directory: str) -> int:
     """The total size of the files in a tree, in bytes."""
-    found = 0
-    with suppress(PermissionError), os.scandir(directory) as entries:  # a command has made it unreadable
-        for entry in entries:
-            found += (
-                _size(entry.path) if entry.is_dir(follow_symlinks=False) else entry.stat(follow_symlinks=False).st_size
-            )
+    found, todo = 0, [""]
+    with closing_fd(os.open(directory, os.O_RDONLY | os.O_DIRECTORY)) as root:
+        while todo:
+            path = todo.pop()
+            # a command has made it unreadable, or still changes it
+            with suppress(OSError), closing_fd(open_directory(root, path)) as fd, os.scandir(fd) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        todo.append(f"{path}/{entry.name}" if path else entry.name)
+                    else:
+                        found += entry.stat(follow_symlinks=False).st_size
     return found
 
 

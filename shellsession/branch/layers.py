@@ -17,10 +17,10 @@ import fcntl
 import json
 import os
 import re
-import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from typing import Any, Final
 
 from . import mounts
@@ -190,25 +190,65 @@ def remove_fork(directory: str) -> None:
 
 
 def remove(directory: str) -> None:
-    """Remove a tree of ours, even if a command has changed its modes, and free its space.
+    """Remove a tree of ours, even if a command has changed its modes, and free its space. What cannot be removed stays.
+
+    A command that still runs may put a link in place of a directory meanwhile: so each part is opened without following
+    one, and what is changed is what was opened. Each directory is moved up to the top of the tree before its turn: so
+    the depth does not matter.
 
     A mounted overlay, even one that another covers, keeps the files alive that it has shown: so they are emptied first,
     except those with other hard links, which a merged layer may use.
     """
-    for top, _, names in os.walk(directory):
-        for name in names:
-            with suppress(OSError):
-                about = os.lstat(path := os.path.join(top, name))
-                if stat.S_ISREG(about.st_mode) and about.st_blocks and about.st_nlink == 1:
-                    if not about.st_mode & stat.S_IWUSR:
-                        os.chmod(path, 0o600)
-                    os.truncate(path, 0)
+    with suppress(OSError):
+        with _opened(directory, None) as top:
+            fresh = map(f"{os.urandom(8).hex()}-{{}}".format, count())
+            todo = _remove_files(top, top, None)
+            while todo:
+                with suppress(OSError), _opened(name := todo.pop(), top) as fd:
+                    todo += _remove_files(fd, top, fresh)
+                with suppress(OSError):
+                    os.rmdir(name, dir_fd=top)
+        os.rmdir(directory)
 
-    def retry(_: object, path: str, __: object) -> None:
-        for one in (os.path.dirname(path), path):
-            with suppress(OSError):
-                if stat.S_ISDIR(os.lstat(one).st_mode):
-                    os.chmod(one, 0o700)
-        shutil.rmtree(path, ignore_errors=True)
 
-    shutil.rmtree(directory, onerror=retry)
+def _remove_files(directory: int, top: int, fresh: Iterator[str] | None) -> list[str]:
+    """Remove what is no directory. Return the names of the directories, moved to ``top`` if ``fresh`` has new ones."""
+    found = list[str]()
+    with os.scandir(directory) as entries:
+        names = [(one.name, one.is_dir(follow_symlinks=False)) for one in entries]
+    for name, is_directory in names:
+        with suppress(OSError):
+            if not is_directory:
+                _empty(name, directory)
+                os.unlink(name, dir_fd=directory)
+            elif fresh is None:
+                found.append(name)
+            else:
+                with _opened(name, directory):  # to move it takes the right to write in it
+                    os.rename(name, new := next(fresh), src_dir_fd=directory, dst_dir_fd=top)
+                found.append(new)
+    return found
+
+
+def _empty(name: str, directory: int) -> None:
+    with closing_fd(os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=directory)) as fd:
+        about = os.fstat(fd)
+        if stat.S_ISREG(about.st_mode) and about.st_blocks and about.st_nlink == 1:
+            if not about.st_mode & stat.S_IWUSR:
+                os.chmod(_path_of(fd), 0o600)
+            os.truncate(_path_of(fd), 0)
+
+
+@contextmanager
+def _opened(name: str, directory: int | None) -> Iterator[int]:
+    """Open a directory, and let its owner, who we are, change it."""
+    with closing_fd(os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY, dir_fd=directory)) as found:
+        if os.fstat(found).st_mode & stat.S_IRWXU != stat.S_IRWXU:
+            os.chmod(_path_of(found), 0o700)
+        with closing_fd(os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=found)) as fd:
+            yield fd
+
+
+def _path_of(fd: int) -> str:
+    """A path to what is open, which no rename makes another; ``os.fchmod`` refuses a descriptor with O_PATH."""
+    return f"/proc/self/fd/{fd}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -297,3 +298,13 @@ def test_directory_from_below_is_moved_by_mv_and_refused_to_rename(base: Path) -
         assert sh.run("mv d e && cat e/file && mkdir n && mv -T n m && ls -d ?").stdout == "base\ne  m\n"
         sh.branch.apply()
     assert sorted(path.name for path in base.iterdir()) == ["e", "m"]
+
+
+def test_tree_deeper_than_the_stack_of_python_is_kept_discarded_and_removed(base: Path, tmp_path: Path) -> None:
+    deep = f"{PYTHON} -c \"import os\nfor _ in range(1050): os.mkdir('d'); os.chdir('d')\nopen('f', 'w').write('x')\""
+    with Session(cwd=base, branch=base, branch_dir=tmp_path / "layers") as sh:
+        sh.run(deep, check=True)
+        assert sh.checkpoint("deep").size == 1
+        sh.branch.discard()
+        assert (len(os.listdir(tmp_path / "layers" / "layers")), sh.branch.diff()) == (2, ())
+    assert not any((tmp_path / "layers").iterdir())
