@@ -100,7 +100,7 @@ def apply(
         with _failing(_NOTHING):
             closed = _closed(trees.roots[0], chosen)
             job = _Job(os.path.abspath(base), paths_of_layers, nonce, chosen, closed, done)
-            _write(home, JOURNAL, job.as_json(os.fstat(trees.roots[0])))
+            _write(home, JOURNAL, job.as_json(Identity.of(trees.roots[0])))
         done("journal")
         _carry_out(trees, home, job, overwrite, False)
         return earlier + chosen
@@ -111,10 +111,7 @@ def _resume(home: str, overwrite: bool, done: Callable[[str], object]) -> tuple[
     if not (journal := _read(home, JOURNAL)):
         return ()
     job = _Job.of(journal, done)
-    with _failing(_BEGUN), Trees(job.base, job.layers) as trees, _locked(trees.roots[0]):
-        about = os.fstat(trees.roots[0])
-        if [about.st_dev, about.st_ino] != journal["of"]:
-            raise ApplyFailed(f"{job.base} is not the directory that was written to: move that one back")
+    with _failing(_BEGUN), Trees(job.base, job.layers, _identity_in(journal)) as trees, _locked(trees.roots[0]):
         is_staged = _read(home, _STAGED).get("nonce") == job.nonce
         if not is_staged:
             _unstage(trees.roots[0], job)
@@ -126,15 +123,22 @@ def give_up(home: str) -> bool:
     """Forget an interrupted apply. What it has written stays. Returns whether there was one. Raises OSError."""
     if not (journal := _read(home, JOURNAL)):
         return False
-    job = _Job.of(journal, lambda step: None)
-    with suppress(OSError, ApplyFailed, BranchUnavailable), Trees(job.base, ()) as trees, _locked(trees.roots[0]):
-        about = os.fstat(trees.roots[0])
-        if [about.st_dev, about.st_ino] == journal["of"]:
-            _unstage(trees.roots[0], job)
+    job, identity, refused = (
+        _Job.of(journal, lambda step: None),
+        _identity_in(journal),
+        (ApplyFailed, BranchUnavailable),
+    )
+    with suppress(OSError, *refused), Trees(job.base, (), identity) as trees, _locked(trees.roots[0]):
+        _unstage(trees.roots[0], job)
     os.unlink(os.path.join(home, JOURNAL))
     with suppress(FileNotFoundError):
         os.unlink(os.path.join(home, _STAGED))
     return True
+
+
+def _identity_in(journal: dict[str, Any]) -> Identity:
+    """Return the identity of the base. An earlier version has written its device and its inode."""
+    return Identity(*found) if (found := journal.get("identity")) else Identity(journal["of"][1], "")
 
 
 class _Job:
@@ -168,9 +172,9 @@ class _Job:
                 self.staged[change.path] = f"{directory}/.shellsession-{nonce}-{number}".lstrip("/")
                 self.tops.append(change)
 
-    def as_json(self, about: os.stat_result) -> dict[str, Any]:
-        of, plain = [about.st_dev, about.st_ino], {"base": self.base, "layers": self.layers, "nonce": self.nonce}
-        return {**plain, "of": of, "changes": self.changes, "closed": self.closed}
+    def as_json(self, identity: Identity) -> dict[str, Any]:
+        plain = {"base": self.base, "layers": self.layers, "nonce": self.nonce, "closed": self.closed}
+        return {**plain, "identity": identity, "changes": self.changes}
 
     @classmethod
     def of(cls, journal: dict[str, Any], done: Callable[[str], object]) -> _Job:

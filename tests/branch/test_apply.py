@@ -22,7 +22,7 @@ from overlays import BASES, LAYERS, Overlay, View, machine
 from sandboxes import mine as mine, run_as, user as user
 from system import SOAK
 
-from shellsession import ApplyFailed, Conflict, InvalidRequest
+from shellsession import ApplyFailed, BranchUnavailable, Conflict, InvalidRequest
 from shellsession.branch import apply as apply_module
 from shellsession.branch.apply import apply, moment
 from shellsession.branch.changes import changes
@@ -305,6 +305,20 @@ def test_base_that_changed_between_kill_and_resume_is_a_conflict(overlay: Overla
         _apply(overlay, paths=[])
     assert caught.value.paths == ("b",)
     assert _apply(overlay, paths=[], overwrite=True) == {"a", "b"}
+
+
+def test_apply_is_finished_in_the_same_directory_alone(overlay: Overlay) -> None:
+    overlay.play([("write", "a", b"1".hex()), ("write", "b", b"1".hex())])
+    with pytest.raises(KeyboardInterrupt):
+        _apply(overlay, done=_stop_after("renamed a"))
+    os.rename(overlay.base, old := f"{overlay.base}.old")
+    os.mkdir(overlay.base)
+    with pytest.raises(BranchUnavailable, match="is not the directory that the branch was made of"):
+        _apply(overlay)
+    assert os.listdir(overlay.base) == []
+    os.rmdir(overlay.base)
+    os.rename(old, overlay.base)
+    assert _apply(overlay) == {"a", "b"}
 
 
 def test_paths_bring_the_directories_that_they_need(overlay: Overlay) -> None:
