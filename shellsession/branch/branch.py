@@ -159,6 +159,8 @@ class Branch:
     def _remove_all(self) -> None:
         """Remove the branch, but no layer that another one uses. A directory that a caller named stays."""
         top = self._disk.top
+        if self._disk.is_held:  # by what garbage collection interrupts to close this: ``others`` removes the fork later
+            return
         with self._disk.alone():
             if self._disk.is_of_fork:
                 remove_fork(self.directory)
@@ -288,11 +290,11 @@ class Branch:
         A kill before that leaves the old branch, and nothing has been written to the new layer. Raises
         BranchUnavailable.
         """
-        before = self.layers, self._checkpoints, self._parent, self._opened
-        self.layers = [*self.layers]  # the block changes copies
-        self._checkpoints = {name: one._replace(layers=[*one.layers]) for name, one in self._checkpoints.items()}
         with signals_deferred(), self._disk.alone():
+            before = self.layers, self._checkpoints, self._parent, self._opened
             try:
+                self.layers = [*self.layers]  # the block changes copies
+                self._checkpoints = {key: one._replace(layers=[*one.layers]) for key, one in self._checkpoints.items()}
                 self.refuse_applying()
                 yield
                 self._write(lambda: self._mount(before[0]))
@@ -494,6 +496,7 @@ class Branch:
             self._refuse_other(fork)  # what a trap has written at the end of the old bash does not count
             name = self._keep_moment(self.layers[:-1], state, time.time(), most) if most else ""
             self.layers = fork.layers[:-1]
+            self._merge(fork.layers)
             self._add_layer()
         return name
 
@@ -611,15 +614,17 @@ class Branch:
             raise InvalidRequest(f"there is no checkpoint {name!r:.100} ({self.known()})")
         return found
 
-    def _merge(self) -> None:
+    def _merge(self, taken: Sequence[str] = ()) -> None:
         """If there are many layers, merge neighbours that no checkpoint separates: the kernel mounts some hundreds.
 
-        The merged layers stay for now, as the mounted overlay still needs them.
+        The merged layers stay for now, as the mounted overlay still needs them. Those that another branch uses are not
+        merged. ``taken``: the layers of the fork that this continues with, which does not count.
         """
         if len(self.layers) <= _MANY:
             return
         stacks = [self.layers, *(one.layers for one in self._checkpoints.values())]
-        shared = {name for record in self._disk.others(self.directory) for name in names_in(record)}
+        others = (one for one in self._disk.others(self.directory) if one["layers"] != taken)
+        shared = {name for record in others for name in names_in(record)}
         for lower, upper in pairwise(self.layers[:-1]):
             if lower not in self.layers or any((lower in one) != (upper in one) for one in stacks):
                 continue

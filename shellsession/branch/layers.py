@@ -21,6 +21,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
+from threading import get_ident
 from typing import Any, Final
 
 from . import mounts
@@ -32,6 +33,8 @@ FORKS: Final = "forks"
 # Space on a full disk for what frees more: a new layer, a record and a journal.
 _RESERVE: Final = "branch.reserve"
 _RESERVED: Final = 1 << 16
+# The threads in ``alone``, and the directories of the layers.
+_HOLDERS: Final = set[tuple[int, str]]()
 # The files of a branch, also under the names that they have while they are written; see also ``apply``.
 _FILE: Final = re.compile(r"\.?(branch\.(json|reserve)|apply\.(json|staged)|applied\.json)(\.new|-[a-z0-9_]{8})?")
 
@@ -69,13 +72,23 @@ class Layers:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Keep other branches that share the layers out of the block."""
-        while True:
-            with closing_fd(os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)) as fd:
-                fcntl.flock(fd, fcntl.LOCK_EX)
-                if os.fstat(fd).st_nlink:
-                    yield
-                    return
-                self.make()  # the last branch to use it has just removed it
+        holder = get_ident(), self.directory
+        _HOLDERS.add(holder)
+        try:
+            while True:
+                with closing_fd(os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)) as fd:
+                    fcntl.flock(fd, fcntl.LOCK_EX)
+                    if os.fstat(fd).st_nlink:
+                        yield
+                        return
+                    self.make()  # the last branch to use it has just removed it
+        finally:
+            _HOLDERS.discard(holder)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this thread is in ``alone`` of these layers, and would wait there for ever."""
+        return (get_ident(), self.directory) in _HOLDERS
 
     def upper(self, name: str) -> str:
         """The directory with the changes of a layer."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
@@ -30,6 +31,7 @@ from shellsession import (
     connect,
 )
 from shellsession.branch import branch
+from shellsession.branch.layers import record_of
 from shellsession.branch.mounts import fault
 from shellsession.daemon.client import admin
 from shellsession.models import Changes
@@ -175,6 +177,40 @@ def test_layers_that_forks_have_are_not_merged(place: Place, monkeypatch: pytest
         assert last.run("wc -l <file; ls | wc -l").stdout.split() == ["13", "13"]
         last.close()
         assert session.run("cat file; ls -1").stdout == "base\n0\nfile\nnew0\n"
+
+
+def test_forks_that_the_session_continues_with_are_merged(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(branch, "_MANY", 4)
+    with place.session() as session:
+        session.run("true", check=True)
+        for number in range(12):
+            with session.attempt(f"echo {number} >>file; echo >new{number}") as attempt:
+                attempt.apply()
+        assert session.run("wc -l <file; ls | wc -l").stdout.split() == ["13", "13"]
+        named = record_of(str(place.layers))
+        assert named is not None
+        assert len(named["layers"]) < 8
+
+
+def test_dropped_fork_that_is_collected_while_its_parent_changes_layers_is_removed(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    freeze = branch.Branch._freeze
+
+    def collect_and_freeze(self: branch.Branch) -> bool:
+        gc.collect()
+        return freeze(self)
+
+    with place.session() as session:
+        session.run("echo one >file", check=True)
+        cycle: list[Any] = [session.fork()]  # as the traceback of an exception keeps it
+        cycle.append(cycle)
+        cycle[0].run("echo two >file", check=True)
+        del cycle
+        monkeypatch.setattr(branch.Branch, "_freeze", collect_and_freeze)
+        session.checkpoint()
+        assert os.listdir(place.layers / "forks") == []
+        assert session.run("cat file").stdout == "one\n"
 
 
 def test_killed_host_leaves_its_forks_until_the_branch_is_opened_again(place: Place) -> None:
