@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,8 @@ from shellsession import (
     Session,
     connect,
 )
-from shellsession.branch import branch
-from shellsession.branch.layers import record_of
+from shellsession.branch import branch, layers
+from shellsession.branch.layers import record_of, remove
 from shellsession.branch.mounts import fault
 from shellsession.daemon.client import admin
 from shellsession.models import Changes
@@ -354,3 +355,28 @@ def test_fork_and_attempt_in_a_sandbox_are_confined_to_the_branch(user: str, min
 
     run_as(user, scenario)
     place.check_untouched()
+
+
+def test_discard_of_many_files_does_not_stop_the_other_tasks_of_the_loop(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_removing, others_run = threading.Event(), threading.Event()
+
+    def remove_slowly(directory: str) -> None:
+        is_removing.set()
+        assert others_run.wait(10)
+        remove(directory)
+
+    async def other() -> None:
+        assert await asyncio.to_thread(is_removing.wait, 10)
+        others_run.set()
+
+    async def scenario() -> None:
+        async with AsyncSession(cwd=place.base, branch=place.base, branch_dir=place.layers) as session:
+            await session.run("echo one >file", check=True)
+            monkeypatch.setattr(layers, "remove", remove_slowly)
+            await asyncio.gather(session.branch.discard(), other())
+            monkeypatch.undo()
+            assert (await session.run("cat file")).stdout == "base\n"
+
+    asyncio.run(scenario())

@@ -808,10 +808,11 @@ class Engine(Core):
             return (yield from apart(lambda: find(given["since"])))
         branch = yield from self._on_branch()
         snapshot = yield from self.snapshot((), None)
-        change: Steps[Any] = _at_once(branch.discard)
-        if action == "apply":
-            change = apart(lambda: branch.apply(given["paths"], given["overwrite"])[0], to_its_end=True)
-        done, _ = yield from self._with_layer(branch, snapshot, change)
+
+        def change() -> Any:
+            return branch.apply(given["paths"], given["overwrite"])[0] if action == "apply" else branch.discard()
+
+        done, _ = yield from self._with_layer(branch, snapshot, apart(change, to_its_end=True))
         self._prune_states(branch)
         return done
 
