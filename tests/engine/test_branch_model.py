@@ -143,7 +143,7 @@ class Walk:
     def run(self, sh: Session, command: str, model: Path) -> None:
         there = sh.run(command, tty=False, cwd=self.base)
         done = subprocess.run(["bash", "-c", command], cwd=model, capture_output=True, check=False)
-        assert there.ok == (done.returncode == 0), (command, there)
+        assert there.ok == (done.returncode == 0), (command, there, there.reason)
 
     def copy(self) -> Path:
         self.made += 1

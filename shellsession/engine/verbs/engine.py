@@ -306,12 +306,14 @@ class Engine(Core):
 
     # -- run
 
-    def run(self, request: Request) -> Steps[Result]:
-        """Run one command until it finishes, is handed back, or is ended by us."""
-        return (self._run_with_checkpoint if self.options.auto_checkpoints else self._run)(request)
+    def run(self, request: Request, has_checkpoint: bool = False) -> Steps[Result]:
+        """Run one command until it finishes, is handed back, or is ended by us.
 
-    def _run(self, request: Request) -> Steps[Result]:
-        """Run a command on the ordinary path, or on the general one, which also takes over an unusual command."""
+        It takes the ordinary path, or the general one, which also takes over an unusual command. ``has_checkpoint``:
+        the caller makes the automatic ones. A function for each of both would cost every command a call.
+        """
+        if self.options.auto_checkpoints and not has_checkpoint:
+            return (yield from self._run_with_checkpoint(request))
         last = self.last
         if self.shell is None or (last is not None and last.delivery.handed_back) or self.closed:
             yield from self._ready()
@@ -850,7 +852,7 @@ class Engine(Core):
     def _run_with_checkpoint(self, request: Request) -> Steps[Result]:
         """Run a command. If it has written anything, make a checkpoint of the moment before it."""
         yield from self._note_moment(request.command)
-        result = yield from self._run(request)
+        result = yield from Engine.run(self, request, has_checkpoint=True)
         if not result.runs_on and self.shell is not None and self._is_idle():
             try:
                 yield from self._checkpoint_before()

@@ -134,9 +134,9 @@ class Recovering(Engine):
             result, self._news = result.__replace__(reason=reason, recovered=self._news), ""
         return result
 
-    def run(self, request: Request) -> Steps[Result]:
+    def run(self, request: Request, has_checkpoint: bool = False) -> Steps[Result]:
         yield from self._before(request)
-        result = yield from super().run(request)
+        result = yield from super().run(request, has_checkpoint)
         if not result.ran:  # it has changed nothing: the last snapshot is of the state after it, too
             self._kept_after += 1
         if result.state_kept and not self._news and not self._is_due(None):
