@@ -261,6 +261,7 @@ def test_a_directory_that_was_shut_shuts_out_no_later_session_and_goes_at_the_en
     """Root is shut out only on a branch; an ordinary user is, from what is his own."""
 
     def scenario() -> None:
+        os.environ["XDG_RUNTIME_DIR"] = runtime
         with Session(cwd="/") as first, Session(cwd="/") as second:
             place = os.path.dirname(first.open().engine.live().slot.directory)
             assert place.startswith(runtime)  # that of other tests must not be shut
