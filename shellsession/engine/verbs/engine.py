@@ -310,7 +310,7 @@ class Engine(Core):
         """Run one command until it finishes, is handed back, or is ended by us.
 
         It takes the ordinary path, or the general one, which also takes over an unusual command. ``has_checkpoint``:
-        the caller makes the automatic ones. A function for each of both would cost every command a call.
+        the caller makes the automatic checkpoints. To split this in two would cost every command a call.
         """
         if self.options.auto_checkpoints and not has_checkpoint:
             return (yield from self._run_with_checkpoint(request))
