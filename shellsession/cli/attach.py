@@ -20,7 +20,7 @@ from ..daemon.client.daemon import Daemon
 from ..daemon.client.link import Link
 from ..daemon.client.remote import limits_fields
 from ..daemon.client.session import connect
-from ..daemon.client.transport import ConnectionLost, UnixTransport
+from ..daemon.client.transport import ConnectionLost, UnixChannel, UnixTransport
 from ..daemon.protocol.endpoint import socket_path
 from ..daemon.protocol.messages import to_error
 from ..daemon.protocol.wire import PROTOCOL, Message, encode
@@ -107,9 +107,18 @@ def main(words: Sequence[str]) -> int:
                 "the daemon has ended, and every session with it: attach again to open a new one"
             ) from None
     if is_new:  # perhaps the name was mistyped
-        with suppress(NoSuchAgent, DaemonUnavailable), Visit(args.agent, path) as visit:
+        with suppress(NoSuchAgent, DaemonUnavailable), Visit(args.agent, transport=_Impatient(path)) as visit:
             visit.close_unused()
     return 0
+
+
+class _Impatient(UnixTransport):
+    """Gives up a daemon that is silent: a person who has left does not wait for it."""
+
+    def reach(self) -> UnixChannel | None:
+        if (channel := super().reach()) is not None:
+            channel.patience = _SILENCE_MAX
+        return channel
 
 
 class AgentConnection:
