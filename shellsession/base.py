@@ -21,7 +21,7 @@ from .engine.io.threads import Steps, Wait, drive
 from .engine.io.waiter import Waiter
 from .engine.kernel.signals import signals_deferred
 from .engine.verbs.call import Call
-from .engine.verbs.engine import Engine
+from .engine.verbs.on_branch import BranchEngine
 from .engine.verbs.recovery import Recovering
 from .engine.verbs.session_job import SessionJob
 from .engine.verbs.state import check_snapshot, seek
@@ -144,7 +144,7 @@ class Base(AnySession[Request]):
         self._gentle = "kill" if options.on_timeout == "kill" else "interrupt"
         if options.snapshot is not None:
             check_snapshot(options.snapshot, options)
-        self.engine = Recovering(options) if options.recover else Engine(options)
+        self.engine = Recovering(options) if options.recover else BranchEngine(options)
         self._owner = os.getpid()
         self._waiters: list[Waiter | LoopWaiter] = []
         weakref.finalize(self, _end, self.engine, self._owner)
@@ -240,7 +240,7 @@ class Base(AnySession[Request]):
         call = self.engine.last
         return getattr(call.dialogue.screen, name) if call and call.dialogue else None
 
-    def _mine(self) -> Engine:
+    def _mine(self) -> BranchEngine:
         if self._owner != os.getpid():
             raise SessionClosed(FORKED)
         return self.engine
@@ -363,7 +363,7 @@ def _limits_of(limits: object, sandbox: Sandbox | None) -> Limits:
     return resolve_spill(limits, sandbox)
 
 
-def _end(engine: Engine, owner: int) -> None:
+def _end(engine: BranchEngine, owner: int) -> None:
     """Close the session at garbage collection or interpreter exit. In a forked child the shell is the parent's."""
     if os.getpid() != owner:
         return

@@ -21,7 +21,7 @@ from system import in_thread, is_alive, wait_until
 
 from shellsession import TTY, Agents, AsyncSession, Limits, Result, Session, base, connect
 from shellsession.engine.io.threads import Steps, drive
-from shellsession.engine.verbs.engine import Engine
+from shellsession.engine.verbs.on_branch import BranchEngine
 
 
 class Owner:
@@ -101,7 +101,7 @@ def test_the_session_of_a_collected_agent_ends_while_the_others_go_on(
             agents.registry.lock.release()
         return is_free
 
-    def look_and_end(engine: Engine, owner: int) -> None:
+    def look_and_end(engine: BranchEngine, owner: int) -> None:
         thread, told = in_thread(look)
         thread.join()
         was_free.extend(told)

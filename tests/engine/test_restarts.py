@@ -84,7 +84,7 @@ def test_whose_shell_a_restart_killed_before_anything_was_typed_is_served_behind
             wait_until(lambda: engine.kill_reason and (engine.shell is None or engine.shell.dead), "the restart")
         return (yield from run(request))
 
-    engine.run = ctrl_c  # type: ignore[method-assign, assignment]
+    engine.run = ctrl_c  # type: ignore[method-assign]
     result = session.run("echo on")
     restart.join()
     assert (result.ran, result.stdout) == (True, "on\n")

@@ -12,7 +12,7 @@ import pytest
 from system import PATIENCE, is_alive, wait_until
 
 from shellsession import AsyncSession, InvalidRequest, Result, Session
-from shellsession.engine.verbs.engine import Engine
+from shellsession.engine.verbs.on_branch import BranchEngine
 
 pytestmark = pytest.mark.usefixtures("each_bash")
 
@@ -141,7 +141,7 @@ def test_large_output_of_a_command_that_ended_the_shell_is_forgotten(kind: str, 
             engine, result = sh.engine, sh.run(text)
     else:
 
-        async def work() -> tuple[Engine, Result]:
+        async def work() -> tuple[BranchEngine, Result]:
             async with AsyncSession(cwd=tmp_path, recover=True) as sh:
                 await sh.run("true")
                 return sh.engine, await sh.run(text)

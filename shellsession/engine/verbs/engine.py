@@ -1,4 +1,5 @@
-"""The operations of a session (its verbs), each written once as a generator; ``Engine`` has them all.
+"""The operations of a session (its verbs), each written once as a generator: ``Engine``. ``on_branch`` adds those of
+a branch.
 
 ``attend`` waits on a command until there is something to report. Then the command has finished (bash gave its mark),
 was handed back (it still runs), was ended by us, or is gone with its shell.
@@ -10,23 +11,19 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from re import Pattern as AnyPattern
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-from ...branch.checkpoint import FORKED
 from ...errors import (
     CLOSED,
     GONE,
     IS_CLOSED,
     RESTARTED,
     STILL_RUNS,
-    BranchUnavailable,
-    Conflict,
     InvalidRequest,
-    JobsRunning,
     SessionBusy,
     SessionClosed,
     ShellSessionError,
@@ -42,16 +39,16 @@ from ...options import Options
 from ...paging import Piece
 from ...search import TOO_SLOW, SearchTooSlow
 from ...signatures import Seconds
-from ...state.comparison import Listing, changes, changes_of_state, with_files
+from ...state.comparison import Listing, changes
 from ...state.snapshot import Snapshot
-from ...state.values import Difference, Restored
-from ...text import INTERRUPTED, REASONS, some, some_words
+from ...state.values import Restored
+from ...text import INTERRUPTED, REASONS
 from ..bash.shell import READY, Shell
 from ..bash.spawn import first_directory, handshake, spawn
 from ..bash.watcher import the_guard
 from ..io.file_access import access
 from ..io.streams import FULL_PAUSE
-from ..io.threads import Steps, T, Wait, apart, shielded
+from ..io.threads import Steps, T, Wait, shielded
 from ..kernel import proc
 from ..kernel.signals import signals_deferred
 from ..wire import Errexit
@@ -65,8 +62,7 @@ from .session_job import SessionJob
 from .substitutions import wait_for_end
 
 if TYPE_CHECKING:
-    from ...branch.branch import Branch
-    from ...branch.checkpoint import Checkpoint
+    pass
 
 _ENDINGS: Final[dict[str, tuple[Outcome, str]]] = {
     TIMED_OUT: ("timed_out", REASONS["timed_out"]),
@@ -183,35 +179,6 @@ class Moved(Exception):
     """Bash is in another directory than a policy has judged, and nothing has begun. The caller judges again."""
 
 
-class Frozen(NamedTuple):
-    """A session at one moment: its branch, with all its files frozen, and its state.
-
-    ``before``: the state of its parent when it was forked off; None if it was not, or not by this process.
-    """
-
-    branch: Branch
-    snapshot: Snapshot
-    before: Snapshot | None
-
-
-def _at_once(call: Callable[[], T]) -> Steps[T]:
-    """Call a function that does not wait."""
-    yield from ()
-    return call()
-
-
-class _Moment(NamedTuple):
-    """A moment to which a rollback can go back: the state of bash, how many commands had begun, and time.time.
-
-    ``command``: the one that came next.
-    """
-
-    state: Snapshot
-    begun: int
-    at: float
-    command: bytes = b""
-
-
 class Engine(Core):
     """The operations of one session, as generators. They say what they wait for; the caller waits."""
 
@@ -221,21 +188,9 @@ class Engine(Core):
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
-        # The states of bash at the checkpoints of this session, with the parts that are not written to disk.
-        self._states: dict[str, Snapshot] = {}
-        self._undone_by: dict[str, str] = {}  # the command that a rollback to an automatic checkpoint takes back
-        self._forked_from: Snapshot | None = None  # the state of the session of which this one is a fork
         self._next: Snapshot | None = None  # the state for the next bash, until one has it
-        self._left: Snapshot | None = None  # the state of bash while it may be in a layer that its branch has left
-        self._moment: _Moment | None = None  # with automatic checkpoints: the one before the last changes
 
     # -- open
-
-    def start(self) -> Steps[None]:
-        """Start bash if there is none, and note the moment for a rollback. Raises as ``open``."""
-        yield from self.open()
-        if self.options.auto_checkpoints and self._is_idle():
-            yield from self._note_moment()
 
     def open(self, snapshot: Snapshot | None = None) -> Steps[None]:
         """Start bash if there is none, and run the startup commands. Raises ShellUnavailable.
@@ -253,9 +208,6 @@ class Engine(Core):
                 shell = self.own(spawn(self.options, env, self.branch), env)
             shell.resize(self.size)
             self.forget_bash()
-            self._left = None
-            if self.branch is not None and not self.branch.is_written:
-                self._moment = None
             self.learn(unseen=any(name.startswith("BASH_FUNC_") for name in env))
             yield from handshake(shell, self.options.tty, self.refuse_closed)
             for text in self.options.startup:
@@ -306,19 +258,16 @@ class Engine(Core):
 
     # -- run
 
-    def run(self, request: Request, has_checkpoint: bool = False) -> Steps[Result]:
+    def run(self, request: Request) -> Steps[Result]:
         """Run one command until it finishes, is handed back, or is ended by us.
 
-        It takes the ordinary path, or the general one, which also takes over an unusual command. ``has_checkpoint``:
-        the caller makes the automatic checkpoints. To split this in two would cost every command a call.
+        It takes the ordinary path, or the general one, which also takes over an unusual command. To split this in two
+        would cost every command a call.
         """
-        if self.options.auto_checkpoints and not has_checkpoint:
-            return (yield from self._run_with_checkpoint(request))
         last = self.last
         if self.shell is None or (last is not None and last.delivery.handed_back) or self.closed:
             yield from self._ready()
         shell, ordinary, unread, before = self.shell, self._ordinary, None, None
-        untold = ""
         try:
             if ordinary is not None and (call := ordinary.send(self, request)) is not None:
                 while (yield ordinary.wait) and not self.is_parents and ordinary.has_only_prompt():
@@ -328,8 +277,6 @@ class Engine(Core):
                 self._ordinary = None
             else:
                 unread = self.due if self.host.tells_unread else None
-                if request.changes and self.branch is not None:
-                    untold = yield from self._freeze_for_files()
                 before = (yield from self._list_state()) if request.changes else None
                 call = yield from self._begin(request)
             # A command that could not be typed has its result already.
@@ -338,7 +285,7 @@ class Engine(Core):
             if unread is not None and unread.state_kept:  # else the loss itself is reported
                 result = with_reason(result, unread_ending(unread))
             if before is not None and self.shell is shell:
-                result = yield from self._with_changes(result, before, untold)
+                result = yield from self._with_changes(result, before)
             self._ordinary = Ordinary.after(self, call, ordinary)
             return result
         except GeneratorExit:
@@ -352,26 +299,12 @@ class Engine(Core):
         """Return the state before a command; None if the shell has ended, which the command reports."""
         return (yield from state.listing(self, anew=False)) if self._is_idle() else None
 
-    def _with_changes(self, result: Result, before: Listing, untold: str) -> Steps[Result]:
-        """Return the result with what has changed, if that is known. ``untold``: why its files are not."""
+    def _with_changes(self, result: Result, before: Listing) -> Steps[Result]:
+        """Return the result with what has changed, if that is known."""
         with suppress(SnapshotUnavailable):
             if self._is_idle() and not result.still_running:
-                found = changes(before, (yield from state.listing(self)))
-                if self.branch is not None and not untold:
-                    written = yield from apart(self.branch.written_last)
-                    found = with_files(found, [(one.kind, one.path) for one in written])
-                return with_reason(result.__replace__(changes=found), untold)
+                return result.__replace__(changes=changes(before, (yield from state.listing(self))))
         return result
-
-    def _freeze_for_files(self) -> Steps[str]:
-        """Freeze the files, so that those that a command changes can be listed. Returns why they cannot."""
-        try:
-            if self.the_branch().is_written:
-                self._refuse_writers(self.the_branch())
-                yield from self.frozen()
-        except ShellSessionError as error:
-            return f"the files that it wrote are not told: {error}"
-        return ""
 
     def _is_idle(self) -> bool:
         shell = self.live()
@@ -379,7 +312,7 @@ class Engine(Core):
 
     def follow(self, request: Request) -> Steps[Call]:
         """Start a command whose caller takes the output piece by piece, with ``next_pieces``."""
-        yield from self._note_moment(request.command) if self.options.auto_checkpoints else self._ready()
+        yield from self._ready()
         call = yield from end_on_error(self, self._begin(request))
         call.take_pieces()  # from now on they are kept
         if call.delivery.result is None:
@@ -457,8 +390,7 @@ class Engine(Core):
             self._yield_to_restart()
         lost = self.pop_loss()
         if lost is None and not is_gone:
-            if self._left is not None:  # an exception came before bash had left the layer
-                yield from self._leave_layer()
+            yield from self._prepare_files()
             known = self.know(self.known.before(request))
             asks = known.prompt_speaks and known.may_run_trap(request)
             if (traced := asks and (yield from ending.is_traced(shell))) != known.traced:
@@ -476,6 +408,10 @@ class Engine(Core):
             call.note_killed(lost.killed)
             conclude(call, Ending("shell_exited", lost.exit_code, lost.cwd, signal=lost.signal, state_kept=False))
         return call
+
+    def _prepare_files(self) -> Steps[None]:
+        """Before a command is typed: make sure that what it writes is kept; see ``BranchEngine``."""
+        yield from ()
 
     def _refused(self, request: Request, reason: str) -> Call:
         """Return the call of a command that is not run."""
@@ -699,251 +635,6 @@ class Engine(Core):
     def restart_with_last_state(self, fault: ShellSessionError) -> Callable[[], Steps[Restored]]:
         """Return the restart that gives the new bash the state that was kept last. If none was, raise the error."""
         raise fault
-
-    # -- a branch of the files
-
-    def checkpoint(self, name: str, end_jobs: bool) -> Steps[Checkpoint]:
-        """Freeze the files of the branch and the state of bash; see ``Session.checkpoint``."""
-        branch = yield from self._on_branch(end_jobs)
-        if self.options.auto_checkpoints:
-            yield from self._checkpoint_before()
-        name = branch.free_name(name)
-        snapshot = yield from self.snapshot((), None)
-        freeze = partial(branch.freeze, name, snapshot.for_file().to_bytes())
-        (made, _), _ = yield from self._with_layer(branch, snapshot, _at_once(freeze))
-        self._states[name] = snapshot
-        return made
-
-    def rollback(self, name: str, files_only: bool, end_jobs: bool) -> Steps[Restored]:
-        """Bring the files of the branch back, and bash; see ``Session.rollback``."""
-        branch = yield from self._on_branch(end_jobs)
-        if is_undo := not name:
-            name = yield from self._last_automatic(branch)
-        stored, at, go_back = branch.state(name), branch.time_of(name), partial(branch.roll_back, name, is_undo)
-        if not files_only:
-            known = self._states.get(name)
-            then = known or Snapshot.from_bytes(stored)
-            now = None
-            with suppress(SnapshotUnavailable):
-                now = yield from self.snapshot((), None)
-            restored = yield from self.restart(then, go_back, now)
-            if known is None:  # an earlier session has made the checkpoint
-                missing = state.not_in_file(then, self.environment())
-                restored = self.restored = Restored((*restored.not_restored, *missing))
-        else:
-            snapshot = yield from self.snapshot((), None)
-            _, restored = yield from self._with_layer(branch, snapshot, _at_once(go_back))
-        if is_undo:
-            restored = restored.__replace__(undone=self._undone_by.pop(name, ""))
-        self.host.on_rollback(at)
-        return restored
-
-    def _last_automatic(self, branch: Branch) -> Steps[str]:
-        """Return the checkpoint from before the last changes. Raises InvalidRequest."""
-        if not self.options.auto_checkpoints:
-            raise InvalidRequest(
-                f"name a checkpoint ({branch.known()}): only a session with auto_checkpoints=N can take back a command"
-            )
-        yield from self._checkpoint_before()
-        return branch.last_automatic()
-
-    def frozen(self) -> Steps[Frozen]:
-        """Freeze the files and take a snapshot of bash. Raises JobsRunning."""
-        branch = yield from self._on_branch()
-        if self.options.auto_checkpoints:
-            yield from self._checkpoint_before()
-        snapshot = yield from self.snapshot((), None)
-        yield from self._with_layer(branch, snapshot, _at_once(branch.freeze_last))
-        return Frozen(branch, snapshot, self._forked_from)
-
-    def fork(self, begin: Callable[[Snapshot, Branch | None], T], count: int = 1) -> Steps[list[T]]:
-        """Return what ``begin`` makes of the state and of a fork of the branch, this many times.
-
-        The forks have the files as they are now. Raises JobsRunning.
-        """
-        if self.branch is None:
-            snapshot = yield from self.snapshot((), None)
-            return [begin(snapshot, None) for _ in range(count)]
-        branch, snapshot, _ = yield from self.frozen()
-        state, made = snapshot.for_file().to_bytes(), list[T]()
-        for _ in range(count):
-            with signals_deferred():
-                fork = branch.fork(state)
-                try:
-                    made.append(begin(snapshot, fork))
-                except BaseException:
-                    fork.close()
-                    raise
-        return made
-
-    def take_over(self, fork: Frozen) -> Steps[Restored]:
-        """Continue with the files and the state of a fork. Raises Conflict if the session has changed since."""
-        branch = yield from self._on_branch()
-        branch.refuse_applying()
-        branch.refuse_changed(fork.branch)
-        now = yield from self.snapshot((), None)
-        found = changes_of_state(fork.before or Snapshot(), now)
-        if names := [" ".join(pair) for pair in (*found.added, *found.changed, *found.removed)]:
-            raise Conflict(
-                f"the shell of the session has changed since this fork of it was made ({some(names)}): nothing was"
-                " changed; do it again in the session itself",
-                (),
-            )
-        state, most = now.for_file().to_bytes(), self.options.auto_checkpoints
-
-        def take_over() -> None:
-            if name := branch.take_over(fork.branch, state, most):
-                self._states[name] = now
-                self._prune_states(branch)
-
-        return (yield from self.restart(fork.snapshot, take_over, now))
-
-    def start_with(self, environment: Mapping[str, str], branch: Branch | None) -> None:
-        super().start_with(environment, branch)
-        if branch is not None and (snapshot := self.options.snapshot) is not None:
-            self._forked_from = self._states[FORKED] = snapshot
-
-    def act_on_branch(self, action: str, given: dict[str, Any]) -> Steps[Any]:
-        """Do what a method of ``BranchFiles`` does."""
-        if action in ("diff", "patch"):
-            find = getattr(self.the_branch(), action)
-            return (yield from apart(lambda: find(given["since"])))
-        branch = yield from self._on_branch()
-        snapshot = yield from self.snapshot((), None)
-
-        def change() -> Any:
-            return branch.apply(given["paths"], given["overwrite"])[0] if action == "apply" else branch.discard()
-
-        done, _ = yield from self._with_layer(branch, snapshot, apart(change, to_its_end=True))
-        self._prune_states(branch)
-        return done
-
-    def checkpoints(self) -> Steps[list[Checkpoint]]:
-        """Return the checkpoints, the oldest first."""
-        yield from ()
-        return self.the_branch().checkpoints()
-
-    def drop_checkpoint(self, name: str) -> Steps[None]:
-        """Forget a checkpoint. Raises InvalidRequest."""
-        yield from ()
-        self.the_branch().drop(name)
-        self._states.pop(name, None)
-
-    def the_branch(self) -> Branch:
-        """Return the branch, open. Raises BranchUnavailable."""
-        branch = self.refuse_without_branch()
-        branch.open()
-        return branch
-
-    def refuse_without_branch(self) -> Branch:
-        """Return the branch, which need not be open yet. Raises BranchUnavailable. From any thread."""
-        self.refuse_closed()
-        if self.branch is None:
-            raise BranchUnavailable("this session writes to the files themselves: open it with branch=")
-        return self.branch
-
-    def branch_path(self) -> str:
-        """From any thread: where other programs see the files of the branch now; "" if there is none."""
-        shell, branch = self.shell, self.branch
-        if shell is None or branch is None or shell.launch.is_sandboxed or self.closed:
-            return ""
-        return f"/proc/{shell.pid}/root{branch.base}"
-
-    def _run_with_checkpoint(self, request: Request) -> Steps[Result]:
-        """Run a command. If it has written anything, make a checkpoint of the moment before it."""
-        yield from self._note_moment(request.command)
-        result = yield from Engine.run(self, request, has_checkpoint=True)
-        if not result.runs_on and self.shell is not None and self._is_idle():
-            try:
-                yield from self._checkpoint_before()
-            except ShellSessionError as error:
-                return with_reason(result, f"no checkpoint: {error}")
-        return result
-
-    def _note_moment(self, command: bytes = b"") -> Steps[None]:
-        """Before a command, note the moment for a rollback, if possible."""
-        yield from self._ready()
-        with suppress(ShellSessionError):  # the result says it
-            yield from self._checkpoint_before()
-            if self._moment is not None:
-                self._moment = self._moment._replace(command=command)
-
-    def _checkpoint_before(self) -> Steps[None]:
-        """Make an automatic checkpoint of the moment before the last changes, if there are any, and note this moment.
-
-        Raises JobsRunning and SnapshotUnavailable.
-        """
-        branch, most = self.the_branch(), self.options.auto_checkpoints
-        if not (is_written := branch.is_written) and self._moment is not None and self._moment.begun == self.begun:
-            return
-        if is_written:
-            self._refuse_writers(branch)
-        snapshot = yield from self.snapshot((), None)
-        if is_written:
-            then, begun, at, command = self._moment or _Moment(snapshot, 0, time.time())
-            keep = partial(branch.keep_before, then.for_file().to_bytes(), at, most)
-            name, _ = yield from self._with_layer(branch, snapshot, _at_once(keep))
-            self._states[name] = then
-            if begun + 1 == self.begun:  # else it takes back several
-                self._undone_by[name] = some_words(command.decode("utf-8", "replace"), _SHOWN)
-            self._prune_states(branch)
-        self._moment = _Moment(snapshot, self.begun, time.time())
-
-    def _prune_states(self, branch: Branch) -> None:
-        """Forget the states of bash at checkpoints that are gone."""
-        known = {one.name for one in branch.checkpoints()}
-        self._states = {name: state for name, state in self._states.items() if name in known}
-        self._undone_by = {name: command for name, command in self._undone_by.items() if name in known}
-
-    def _refuse_writers(self, branch: Branch, advice: str = "") -> None:
-        """Raise JobsRunning if a job may write to the files, or bash itself to a file that it has open.
-
-        ``advice``: what to do about a job.
-        """
-        shell = self.live()
-        if living := shell.family.living():
-            names = ", ".join(f"job {job.id}" for job in self.jobs if job.running) or f"process {living[0]}"
-            raise JobsRunning(f"{names} runs" + (f", and may write to the files: {advice}" if advice else ""))
-        if held := shell.open_below(branch.base):
-            closing = ": close it (exec N>&-); nothing was changed" if advice else ""
-            raise JobsRunning(f"the session's bash itself has {held} open{closing}")
-
-    def _on_branch(self, end_jobs: bool | None = None) -> Steps[Branch]:
-        """Return the branch once only bash can write to it. Raises JobsRunning.
-
-        ``end_jobs``: kill the running jobs. None: the verb has no such option.
-        """
-        branch = self.the_branch()
-        yield from self._ready()
-        if end_jobs:
-            yield from shell_end.kill_below(self.live())
-        ending = "or kill it" if end_jobs is None else "kill it, or pass end_jobs=True"
-        self._refuse_writers(branch, f"wait for its end, {ending}; nothing was changed")
-        return branch
-
-    def _with_layer(self, branch: Branch, snapshot: Snapshot, change: Steps[T]) -> Steps[tuple[T, Restored]]:
-        """Change the layers of the branch, and have bash enter the last one if it is new.
-
-        If this is interrupted, the next command enters it first: what bash wrote to the old layer would be lost.
-        """
-        self._left, self._ordinary = snapshot, None
-        done = yield from change
-        return done, (yield from self._leave_layer())
-
-    def _leave_layer(self) -> Steps[Restored]:
-        """Have bash leave the old layer: enter its directory again, or that of the branch if its own is gone."""
-        shell, branch, snapshot = self.live(), self.branch, self._left
-        assert branch is not None
-        assert snapshot is not None
-        cwd, base = snapshot.cwd, branch.base
-        for place in (cwd, base):
-            if shell.is_in_old_layer(base):
-                yield from shielded(state.change_directory(shell, place, snapshot.variables.get("OLDPWD")))
-            if not shell.is_in_old_layer(base):
-                self._left = None
-                gone = Difference("directory", cwd, f"it was made later: bash is in {base}")
-                return Restored((gone,) if place != cwd else ())
-        raise ShellUnavailable(f"bash cannot leave a layer that is frozen now: `cd {base}` fails; restart() it")
 
     # -- state
 

@@ -29,7 +29,8 @@ from ..bash.shell import Shell
 from ..io.threads import Steps
 from ..wire import may_see_traps
 from .call import Call
-from .engine import Engine, RestartPending
+from .engine import RestartPending
+from .on_branch import BranchEngine
 from .state import at_end, remove_exit_trap, set_exit_trap
 
 # The next snapshot is taken this many seconds after the last one, or after this pause between two commands.
@@ -46,7 +47,7 @@ _DEADLY_VARIABLES: Final = frozenset({"TMOUT"})
 _NAMED: Final = 5
 
 
-class Recovering(Engine):
+class Recovering(BranchEngine):
     """An engine whose next bash gets the state of the last one.
 
     ``kept``: the last snapshot, or None. The first bash starts with it, too.
@@ -134,9 +135,9 @@ class Recovering(Engine):
             result, self._news = result.__replace__(reason=reason, recovered=self._news), ""
         return result
 
-    def run(self, request: Request, has_checkpoint: bool = False) -> Steps[Result]:
+    def run(self, request: Request) -> Steps[Result]:
         yield from self._before(request)
-        result = yield from super().run(request, has_checkpoint)
+        result = yield from super().run(request)
         if not result.ran:  # it has changed nothing: the last snapshot is of the state after it, too
             self._kept_after += 1
         if result.state_kept and not self._news and not self._is_due(None):
