@@ -32,8 +32,14 @@ LOST = "this is a new session: the last one was closed after being idle for too 
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with running(tmp_path_factory.mktemp("daemon"), "--idle-ttl", "1") as daemon:
+    with running(tmp_path_factory.mktemp("daemon")) as daemon:
         yield daemon
+
+
+def expire(daemon: Daemon, agent: str) -> None:
+    """Have the daemon close the session for being idle."""
+    connect(agent, daemon.socket, False, idle_ttl=0.01).disconnect()
+    await_end(daemon, agent)
 
 
 def await_end(daemon: Daemon, agent: str) -> None:
@@ -46,7 +52,7 @@ def test_run_stays_in_the_sandbox_and_says_that_the_state_is_lost(daemon: Daemon
     flags = ("--sandbox", "--write", str(project), "--cwd", str(project), "--deny", "git push")
     assert cli(daemon.socket, "run", "-s", "cli", "--no-recover", *flags, "--", "A=1").returncode == 0
     for _ in range(2):
-        await_end(daemon, "cli")
+        expire(daemon, "cli")
         said = f"touch {tmp_path}/outside; [[ -w / ]] || echo confined; echo ${{API_KEY-none}}"
         done = cli(
             daemon.socket, "run", "-s", "cli", "--no-recover", "--", said, cwd=str(project), env={"API_KEY": "secret"}
@@ -54,7 +60,7 @@ def test_run_stays_in_the_sandbox_and_says_that_the_state_is_lost(daemon: Daemon
         assert done.stdout == b"confined\nnone\n"
         assert done.stderr.decode().endswith(f"shellsession: {LOST}; it starts in {project}\n")
         assert not (tmp_path / "outside").exists()
-    await_end(daemon, "cli")
+    expire(daemon, "cli")
     done = cli(daemon.socket, "run", "-s", "cli", "git push", cwd=str(project))
     assert done.stderr == b"shellsession: refused by policy: 'git push' is denied\n"
     done = cli(daemon.socket, "run", "-s", "cli", *flags, "--", "echo again")
@@ -67,7 +73,7 @@ def test_kill_forgets_the_rules(daemon: Daemon, expires: bool) -> None:
     run = ("run", "-s", agent, "--cwd", "/")
     assert cli(daemon.socket, *run, "--deny", "ls", "true").returncode == 0
     if expires:
-        await_end(daemon, agent)
+        expire(daemon, agent)
     cli(daemon.socket, "kill", agent)
     done = cli(daemon.socket, *run, "ls -d /")
     assert done.stdout == b"/\n"
@@ -78,7 +84,7 @@ def test_a_client_gets_a_session_that_is_confined_as_before(daemon: Daemon, tmp_
     sandbox = Sandbox(write=[str(tmp_path)])
     with connect("a", daemon.socket, False, cwd="/", sandbox=sandbox, policy=NO_LS, redact=True) as session:
         session.run("A=1")
-    await_end(daemon, "a")
+    expire(daemon, "a")
     with connect("a", daemon.socket, False, cwd="/") as session:
         assert session.policy == NO_LS
         assert session.redact is not False
@@ -110,10 +116,10 @@ def test_a_client_never_runs_in_a_later_session(daemon: Daemon) -> None:
 def test_a_client_of_an_earlier_session_forgets_no_rules(daemon: Daemon) -> None:
     with connect("rules", daemon.socket, False, cwd="/") as first:
         first.run("true")
-        await_end(daemon, "rules")
+        expire(daemon, "rules")
         with connect("rules", daemon.socket, False, cwd="/", policy=NO_LS) as second:
             second.run("true")
-        await_end(daemon, "rules")
+        expire(daemon, "rules")
         first.close()
         with connect("rules", daemon.socket, False, cwd="/") as third, pytest.raises(PolicyRefused):
             third.run("ls")
@@ -123,7 +129,7 @@ def test_a_client_of_an_earlier_session_forgets_no_rules(daemon: Daemon) -> None
 def test_the_close_of_an_expired_session_forgets_the_rules(daemon: Daemon) -> None:
     session = connect("closed", daemon.socket, False, cwd="/", policy=NO_LS)
     session.run("true")
-    await_end(daemon, "closed")
+    expire(daemon, "closed")
     session.close()
     with connect("closed", daemon.socket, False, cwd="/") as again:
         assert again.run("ls -d /").stdout == "/\n"
@@ -137,7 +143,7 @@ def test_rules_outlive_an_opening_that_failed(daemon: Daemon, expires: bool) -> 
     with connect(name, daemon.socket, False, cwd="/") as session, pytest.raises(PolicyRefused):
         session.run("ls")
     if expires:
-        await_end(daemon, name)
+        expire(daemon, name)
         with pytest.raises(InvalidRequest, match="not a directory"):
             connect(name, daemon.socket, False, cwd="/nonexistent", policy=Policy(deny_commands=["other"]))
         with Visit(name, daemon.socket) as visit:  # as `attach` leaves
@@ -151,20 +157,19 @@ def test_rules_outlive_an_opening_that_failed(daemon: Daemon, expires: bool) -> 
         assert session.run("ls -d /").stdout == "/\n"
 
 
-def test_an_idle_ttl_of_a_client_goes_before_that_of_the_daemon(daemon: Daemon) -> None:
-    with connect("kept", daemon.socket, False, idle_ttl=None) as kept, connect("usual", daemon.socket, False) as usual:
-        kept.run("A=1")
-        usual.run("A=1")
-        await_end(daemon, "usual")
-        assert kept.run("echo $A").stdout == "1\n"
-        asyncio.run(_expires(daemon, "kept"))
+def test_an_idle_ttl_of_a_client_goes_before_that_of_the_daemon(tmp_path: Path) -> None:
+    async def expires(socket: str) -> None:
+        """Connect again, with a time after which the session ends."""
+        async with aconnect("kept", socket, False, idle_ttl=0.05):
+            await asyncio.to_thread(await_end, daemon, "kept")
 
-
-async def _expires(daemon: Daemon, agent: str) -> None:
-    """Connect again, with a time after which the session ends."""
-    async with aconnect(agent, daemon.socket, False, idle_ttl=0.05) as session:
-        assert (await session.run("echo $A")).stdout == "1\n"
-        await asyncio.to_thread(await_end, daemon, agent)
+    with running(tmp_path / "daemon", "--idle-ttl", "0.05") as daemon:
+        with connect("kept", daemon.socket, False, idle_ttl=None) as kept:
+            kept.run("A=1")
+            connect("usual", daemon.socket, False).disconnect()
+            await_end(daemon, "usual")
+            assert kept.run("echo $A").stdout == "1\n"
+        asyncio.run(expires(daemon.socket))
 
 
 @pytest.mark.parametrize("seconds", [0, -1, "5", True])
