@@ -10,7 +10,7 @@ from typing import Any
 import clients
 import pexpect
 import pytest
-from daemons import Daemon, Raw, connections, running, served, settled
+from daemons import Daemon, Raw, connections, running, served, settled, stopped
 from system import PATIENCE, unique_seconds, wait_until, with_argument
 
 from shellsession import TTY, DaemonUnavailable, NotRunning, RemoteSession, SessionClosed, aconnect, connect
@@ -76,7 +76,7 @@ def test_a_client_has_its_own_time_limit_or_else_that_of_the_session(
     with connect("patient", daemon.socket, False, cwd="/", **first) as opened:
         with connect("patient", daemon.socket, False, **second) as later:
             assert later.run("sleep 1000").outcome == "timed_out"
-            assert later.run("echo asks; read x", stdin=TTY).outcome == "input"
+            assert later.run("echo asks; read x", stdin=TTY, timeout=PATIENCE).outcome == "input"
             with pytest.raises(pexpect.TIMEOUT):
                 later.expect("never")
             later.interrupt()
@@ -108,9 +108,10 @@ def test_what_came_while_the_answer_was_on_its_way_to_nobody_is_reported_too(
     sh.open()
     with Raw(daemon.socket) as lost, Raw(daemon.socket) as other:
         run = lost.header("run", agent=sh.agent, timeout=0.3, on_timeout="yield")
-        lost.socket.sendall(encode(run, b"echo one; until [ -e open ]; do sleep 0.05; done; echo two; (exit 7)"))
+        with stopped(daemon.pid):  # it finds that the client has gone before the command is handed back
+            lost.socket.sendall(encode(run, b"echo one; until [ -e open ]; do sleep 0.05; done; echo two; (exit 7)"))
+            lost.close()
         wait_until(lambda: sh.state == "running", "the command")
-        lost.close()
         wait_until(lambda: served(other) == 1, "the handing back")  # that question alone
     (place / "open").touch()
     wait_until(lambda: sh.state == "idle", "its end")
@@ -144,9 +145,10 @@ def test_who_gives_up_gets_what_nobody_got_before(daemon: Daemon, sh: RemoteSess
     sh.open()
     with Raw(daemon.socket) as lost, Raw(daemon.socket) as other, Raw(daemon.socket) as third:
         command = f"echo one; until [ -e open ]; do sleep 0.05; done; echo two; sleep {(seconds := unique_seconds())}"
-        request = run = lost.say("run", command.encode(), agent=sh.agent, timeout=0.3, on_timeout="yield")
+        with stopped(daemon.pid):  # it finds that the client has gone before the command is handed back
+            request = run = lost.say("run", command.encode(), agent=sh.agent, timeout=0.3, on_timeout="yield")
+            lost.close()
         wait_until(lambda: sh.state == "running", "the command")
-        lost.close()
         wait_until(lambda: served(other) == 1, "the handing back")  # that question alone
         (place / "open").touch()
         wait_until(lambda: with_argument(seconds), "what it prints")

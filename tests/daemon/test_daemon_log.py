@@ -11,6 +11,7 @@ from typing import Any
 import clients
 import pytest
 from daemons import Daemon, Raw
+from gates import Gate
 from system import PATIENCE, unique_seconds, wait_until, with_argument
 
 from shellsession import TTY, NotRunning, RemoteSession, SessionBusy, ShellSessionError
@@ -136,11 +137,12 @@ def brief(line: dict[str, Any]) -> Line:
     return line["exit_code"], line["outcome"], line["stdout"], line["stderr"]
 
 
-def test_the_line_of_a_client_that_died(daemon: Daemon, sh: RemoteSession, raw: Raw) -> None:
-    raw.say("run", b"sleep 0.05; echo 12", agent=sh.agent)
-    wait_until(lambda: sh.state == "running", "the command")
+def test_the_line_of_a_client_that_died(daemon: Daemon, sh: RemoteSession, raw: Raw, gate: Gate) -> None:
+    raw.say("run", gate.text.encode(), agent=sh.agent)
+    gate.until_begun()
     raw.close()
-    assert brief(wait_until(lambda: daemon.logged(sh.agent), "the log")[0]) == (0, "exited", 3, 0)
+    gate.open()
+    assert brief(wait_until(lambda: daemon.logged(sh.agent), "the log")[0]) == (0, "exited", 12, 0)
 
 
 def test_the_log_tells_who_did_what_and_how_long_it_took(daemon: Daemon, sh: RemoteSession) -> None:

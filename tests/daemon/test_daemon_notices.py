@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -17,13 +18,14 @@ def test_events_reader_whose_connections_break_loses_nothing(daemon: Daemon, pla
     path = str(place / "proxy")
     with Proxy(path, daemon.socket) as proxy, connect("cut-reader", path, False, cwd="/") as sh:
         events = sh.events(pattern="^[0-9]+$", timeout=PATIENCE)
-        sh.run("for i in {1..8}; do echo $i; sleep 0.1; done &")
+        os.mkfifo(go := place / "go")
+        sh.run(f"for i in {{1..8}}; do read <{go}; echo $i; done &")
         seen = []
-        for notice in events:
-            seen.append(notice)
+        for _ in range(8):
+            go.write_text("\n")
+            seen.append(next(events))
             proxy.cut()
-            if notice.kind == "ended":
-                break
+        seen.append(next(events))
         assert [one.text for one in seen] == [*map(str, range(1, 9)), "exit status 0"]
         assert [one.number for one in seen] == [*range(1, 10)]
         assert proxy.connections > 5

@@ -47,7 +47,8 @@ def test_a_command_behind_a_restart_is_gone_on_with_and_logged_as_any_other(
             log = [("sleep 1000", "shell_exited"), *log] if before == "a command" else log
             go.unlink()
             ask_for_a_shell("restart")
-        run = other.say("run", log[-1][0].encode(), agent=sh.agent, timeout=SOON, on_timeout="yield")
+        how: dict[str, object] = {"timeout": SOON, "on_timeout": "yield", "patience": None}
+        run = other.say("run", log[-1][0].encode(), agent=sh.agent, **how)
         wait_until(lambda: served(raw) == 3, "that it waits for its turn")
         if before == "the first start":
             ask_for_a_shell("restart")  # goes before it, too

@@ -46,7 +46,7 @@ def test_a_client_that_takes_nothing_keeps_the_session_no_longer_than_its_comman
     sh.open()
     with Raw(daemon.socket) as slow:
         slow.say("run", b"yes", agent=sh.agent, live=True, timeout=0.5)
-        wait_until(lambda: sh.state == "running", "the command")
+        wait_until(lambda: daemon.lines(sh.agent), "the beginning of the command")
         assert sh.run("echo next", timeout=10).stdout == "next\n"
         came = 0
         while "event" in (message := slow.receive()).header:
