@@ -10,6 +10,7 @@ from pathlib import Path
 
 import commands
 import pytest
+from clients import hand_back
 from commands import cli, finish, line, running, seen_on_stderr, session
 from daemons import Daemon, Raw
 from system import PATIENCE, is_alive, unique_seconds, wait_until, with_argument
@@ -17,6 +18,15 @@ from system import PATIENCE, is_alive, unique_seconds, wait_until, with_argument
 from shellsession import TTY, Limits
 
 agent = commands.agent
+
+
+@pytest.fixture
+def fifos(tmp_path: Path) -> list[Path]:
+    """What a command reads one after the other, as soon as it is written."""
+    made = [tmp_path / f"fifo{number}" for number in range(3)]
+    for one in made:
+        os.mkfifo(one)
+    return made
 
 
 def test_send_types_and_prints_what_comes(daemon: Daemon, agent: str) -> None:
@@ -43,12 +53,15 @@ def test_send_types_keys_by_name(daemon: Daemon, agent: str) -> None:
     assert (done.returncode, done.stdout) == (5, b"$'|a\\t\\E[A'")
 
 
-def test_wait_returns_once_the_output_matches(daemon: Daemon, agent: str) -> None:
+def test_wait_returns_once_the_output_matches(daemon: Daemon, agent: str, fifos: list[Path]) -> None:
     with session(agent, daemon) as sh:
-        sh.run("sleep 0.2; echo Ready on 80; sleep 1000", timeout=0.01, on_timeout="yield", tty=False)
-    done = cli(daemon.socket, "wait", "--until", "Ready on [0-9]+", agent)
-    assert (done.returncode, done.stdout) == (0, b"Ready on 80\n")
-    assert b"the output matches 'Ready on [0-9]+'; it is still running" in done.stderr
+        sh.run(f"cat {fifos[0]}; sleep 1000", timeout=0.05, on_timeout="yield", tty=False)
+    with running(daemon.socket, "wait", "--until", "Ready on [0-9]+", agent) as process:
+        fifos[0].write_bytes(b"Ready on 80\n")
+        assert line(process) == b"Ready on 80\n"
+        status, said = finish(process)
+    assert status == 0
+    assert b"the output matches 'Ready on [0-9]+'; it is still running" in said
     assert cli(daemon.socket, "wait", "--until", "(", agent).returncode == 125
     cli(daemon.socket, "interrupt", agent)
 
@@ -57,7 +70,7 @@ def test_wait_has_the_rest_and_the_status(daemon: Daemon, agent: str, tmp_path: 
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     with session(agent, daemon) as sh:
-        sh.run(f"echo told; cat {fifo}; (exit 6)", timeout=0.05, on_timeout="yield", tty=False)
+        hand_back(sh, f"echo told; cat {fifo}; (exit 6)", "told", tty=False)
     still = cli(daemon.socket, "wait", "--timeout", "0.05", agent)
     assert (still.returncode, still.stdout) == (124, b"")
     assert f"it is still running: `shellsession wait {agent}`".encode() in still.stderr
@@ -66,15 +79,6 @@ def test_wait_has_the_rest_and_the_status(daemon: Daemon, agent: str, tmp_path: 
         assert process.stdout is not None
         assert process.stdout.read() == b"\xff\x00rest"
         assert finish(process) == (6, b"")
-
-
-@pytest.fixture
-def fifos(tmp_path: Path) -> list[Path]:
-    """What a command reads one after the other, as soon as it is written."""
-    made = [tmp_path / f"fifo{number}" for number in range(3)]
-    for one in made:
-        os.mkfifo(one)
-    return made
 
 
 def test_wait_passes_on_what_is_printed_behind_what_was(
@@ -166,9 +170,9 @@ def test_interrupt_ends_what_another_process_waits_for(daemon: Daemon, agent: st
     assert cli(daemon.socket, "run", "-s", agent, "--", "echo $X").stdout == b"kept\n"
 
 
-def test_jobs_as_json_have_their_output(daemon: Daemon, agent: str) -> None:
-    later = "(sleep 0.2; echo later) & true"
-    assert cli(daemon.socket, "run", "-s", agent, "--", later).returncode == 0
+def test_jobs_as_json_have_their_output(daemon: Daemon, agent: str, fifos: list[Path]) -> None:
+    assert cli(daemon.socket, "run", "-s", agent, "--", f"(read x <{fifos[0]}; echo later) & true").returncode == 0
+    fifos[0].write_text("\n")
 
     def written() -> str:
         (job,) = json.loads(cli(daemon.socket, "jobs", "--json", agent).stdout)

@@ -335,8 +335,7 @@ def test_key_of_a_command_that_was_handed_back_prints_all_of_its_output(
     os.mkfifo(fifo)
     words = ["run", "-s", agent, "--idempotency-key", "k", "--on-timeout", "yield", "--timeout"]
     command = f"echo first; cat {fifo}; head -c 5000000 /dev/zero"
-    done = cli(daemon.socket, *words, "0.5", "--", command)
-    assert (done.stdout, done.returncode) == (b"first\n", 124)
+    assert cli(daemon.socket, *words, "0.2", "--", command).returncode == 124
     with running(daemon.socket, *words, str(PATIENCE), "--", command) as process:
         assert line(process) == b"first\n"
         fifo.write_bytes(b"go\n")

@@ -8,6 +8,7 @@ import resource
 from pathlib import Path
 
 import pytest
+from clients import hand_back
 from commands import cli
 from daemons import Raw, looks_into_it, running, serving
 from system import is_alive, unique_seconds, wait_until, with_argument
@@ -112,24 +113,29 @@ def test_there_may_be_more_agents_than_a_usual_limit_of_open_files_has_room_for(
 
 
 def test_the_idle_are_closed_and_the_busy_are_not(tmp_path: Path) -> None:
-    with running(tmp_path / "daemon", "--idle-ttl", "1") as daemon, Raw(daemon.socket) as raw:
+    with running(tmp_path / "daemon") as daemon, Raw(daemon.socket) as raw:
         seconds = unique_seconds()
+
+        def expire(agent: str) -> None:
+            connect(agent, daemon.socket, False, idle_ttl=0.05).disconnect()
 
         def agents() -> list[str]:
             return [info["agent"] for info in raw.agents()]
 
-        commands = {"job": f"sleep {seconds} & echo $$", "running": f"echo $$; sleep {seconds}", "idle": "echo $$"}
-        sessions, pids = dict[str, RemoteSession](), dict[str, int]()
-        for agent, command in commands.items():
-            sessions[agent] = connect(agent, daemon.socket, False, cwd="/")
-            pids[agent] = int(sessions[agent].run(command, timeout=0.3, on_timeout="yield").stdout)
+        sessions = {agent: connect(agent, daemon.socket, False, cwd="/") for agent in ("job", "running", "idle")}
+        sessions["job"].run(f"sleep {seconds} &")
+        hand_back(sessions["running"], f"sleep {seconds}")
+        pid = int(sessions["idle"].run("echo $$").stdout)
+        for agent in sessions:  # the idle one is closed later than the first look at the others
+            expire(agent)
         wait_until(lambda: agents() == ["job", "running"], "the end of the idle one")
-        wait_until(lambda: not is_alive(pids["idle"]), "the end of its bash")
+        wait_until(lambda: not is_alive(pid), "the end of its bash")
         with pytest.raises(SessionClosed, match="connect again"):
             sessions["idle"].run("true")
         with connect("idle", daemon.socket, False, cwd="/") as again:
             assert again.run("echo fresh").stdout == "fresh\n"
-        assert len(with_argument(seconds)) == 2
+        wait_until(lambda: len(with_argument(seconds)) == 2, "the busy ones' commands")
+        expire("idle")
         sessions["running"].interrupt()
         wait_until(lambda: agents() == ["job"], "the end of the one that has become idle")
         sessions["job"].jobs()[0].kill()
@@ -149,14 +155,13 @@ def test_who_has_just_come_for_a_session_finds_it(tmp_path: Path) -> None:
 
 
 def test_one_that_somebody_holds_is_not_closed_for_being_idle(tmp_path: Path) -> None:
-    with running(tmp_path / "daemon", "--idle-ttl", "0.2") as daemon, Raw(daemon.socket) as raw:
+    with running(tmp_path / "daemon") as daemon, Raw(daemon.socket) as raw:
         with Raw(daemon.socket) as holder:
-            for agent in ("held", "other"):
-                raw.open(agent)
+            raw.open("held")
             holder.ask("hold", agent="held", holder="me")
-            raw.open("later")
+            raw.open("held", idle_ttl=0.05)
             for _ in range(2):  # the second one is closed later than the first look at the one that is held
-                wait_until(lambda: len(raw.agents()) == 1, "the end of the others")
-                raw.open("later")
+                raw.open("later", idle_ttl=0.05)
+                wait_until(lambda: len(raw.agents()) == 1, "the end of the other")
             assert "held" in [info["agent"] for info in raw.agents()]
         wait_until(lambda: raw.agents() == [], "the end of all, once he has left")

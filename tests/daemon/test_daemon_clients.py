@@ -12,7 +12,7 @@ from pathlib import Path
 
 import clients
 import pytest
-from clients import begin
+from clients import begin, hand_back
 from daemons import Daemon, Raw, connections, served, settled
 from system import PATIENCE, unique_seconds, wait_until, with_argument
 
@@ -120,8 +120,8 @@ def test_live_output_comes_in_order(sh: RemoteSession) -> None:
 def test_live_output_goes_on_after_the_command_was_handed_back(sh: RemoteSession, place: Path) -> None:
     heard: list[bytes] = []
     command = "echo 1; until [ -e open ]; do sleep 0.05; done; sleep 0.5; for i in 2 3 4; do echo $i; sleep 0.05; done"
-    first = sh.run(command, timeout=0.1, on_timeout="yield", on_output=lambda _, data: heard.append(data))
-    assert (first.outcome, first.stdout, heard) == ("running", "1\n", [b"1\n"])
+    told = hand_back(sh, command, "1", on_output=lambda _, data: heard.append(data))
+    assert (told, heard) == ("1\n", [b"1\n"])
     with ThreadPoolExecutor(1) as threads:
         result = threads.submit(sh.wait)
         (place / "open").touch()

@@ -7,7 +7,7 @@ from pathlib import Path
 import clients
 import pexpect
 import pytest
-from clients import begin
+from clients import begin, hand_back
 from daemons import Daemon, Raw, refused, seen
 from system import PATIENCE, wait_until
 
@@ -20,7 +20,7 @@ SOON = 0.3
 
 def test_a_handed_back_command_is_any_clients(daemon: Daemon, sh: RemoteSession, place: Path) -> None:
     with connect(sh.agent, daemon.socket, False) as other:
-        assert other.run(begin(place), timeout=0.05, on_timeout="yield").outcome == "running"
+        hand_back(other, begin(place), "one")
     (place / "open").touch()
     assert sh.wait().stdout == "two\n"
 
@@ -28,8 +28,7 @@ def test_a_handed_back_command_is_any_clients(daemon: Daemon, sh: RemoteSession,
 def test_each_client_waits_for_the_command_that_it_was_handed_back(
     daemon: Daemon, sh: RemoteSession, place: Path
 ) -> None:
-    mine = sh.run("echo mine; sleep 99", timeout=0.05, on_timeout="yield")
-    assert mine.runs_on
+    hand_back(sh, "echo mine; sleep 99", "mine")
     with connect(sh.agent, daemon.socket, False) as other:
         assert other.interrupt().outcome == "interrupted"
         assert other.run("echo theirs; read word; echo got $word", timeout=PATIENCE, stdin=TTY).outcome == "input"
@@ -59,7 +58,7 @@ def test_a_command_that_ended_by_itself_is_not_anothers(daemon: Daemon, sh: Remo
 def test_an_end_that_nobody_waited_for_is_kept_whole_for_who_has_the_command(
     daemon: Daemon, sh: RemoteSession, place: Path, then: str
 ) -> None:
-    assert sh.run(begin(place) + "; (exit 7)", timeout=0.3, on_timeout="yield").stdout == "one\n"
+    assert hand_back(sh, begin(place) + "; (exit 7)", "one") == "one\n"
     with connect(sh.agent, daemon.socket, False) as other:
         (place / "open").touch()
         wait_until(lambda: other.state == "idle", "its end")
@@ -118,7 +117,7 @@ def test_a_command_that_a_restart_ended_is_reported_to_who_has_it(daemon: Daemon
 
 def test_the_end_of_a_handed_back_command_is_noticed_by_itself(daemon: Daemon, sh: RemoteSession, place: Path) -> None:
     """Who asked for it may be dead: the session is free, its line is in the log, and its result there for who waits."""
-    assert sh.run(begin(place), timeout=0.1, on_timeout="yield").outcome == "running"
+    hand_back(sh, begin(place), "one")
     (place / "open").touch()
     wait_until(lambda: sh.state == "idle", "its end")
     logged = wait_until(lambda: daemon.logged(sh.agent), "its line in the log")
@@ -126,7 +125,7 @@ def test_the_end_of_a_handed_back_command_is_noticed_by_itself(daemon: Daemon, s
     result = sh.wait()
     assert (result.stdout, result.exit_code, result.outcome) == ("two\n", 0, "exited")
     (place / "open").unlink()
-    sh.run(begin(place), timeout=0.1, on_timeout="yield")
+    hand_back(sh, begin(place))
     (place / "open").touch()
     wait_until(lambda: sh.state == "idle", "its end")
     assert sh.run("echo free").stdout == "free\n"

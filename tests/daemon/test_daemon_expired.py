@@ -158,9 +158,9 @@ def test_rules_outlive_an_opening_that_failed(daemon: Daemon, expires: bool) -> 
 
 
 def test_an_idle_ttl_of_a_client_goes_before_that_of_the_daemon(tmp_path: Path) -> None:
-    async def expires(socket: str) -> None:
+    async def expires(daemon: Daemon) -> None:
         """Connect again, with a time after which the session ends."""
-        async with aconnect("kept", socket, False, idle_ttl=0.05):
+        async with aconnect("kept", daemon.socket, False, idle_ttl=0.05):
             await asyncio.to_thread(await_end, daemon, "kept")
 
     with running(tmp_path / "daemon", "--idle-ttl", "0.05") as daemon:
@@ -169,7 +169,7 @@ def test_an_idle_ttl_of_a_client_goes_before_that_of_the_daemon(tmp_path: Path) 
             connect("usual", daemon.socket, False).disconnect()
             await_end(daemon, "usual")
             assert kept.run("echo $A").stdout == "1\n"
-        asyncio.run(expires(daemon.socket))
+        asyncio.run(expires(daemon))
 
 
 @pytest.mark.parametrize("seconds", [0, -1, "5", True])

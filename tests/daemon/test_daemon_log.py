@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -10,19 +12,16 @@ from typing import Any
 
 import clients
 import pytest
+from clients import hand_back
 from daemons import Daemon, Raw
 from gates import Gate
 from system import PATIENCE, unique_seconds, wait_until, with_argument
 
-from shellsession import TTY, NotRunning, RemoteSession, SessionBusy, ShellSessionError
+from shellsession import TTY, NotRunning, RemoteSession, ShellSessionError
 
 # By then a busy machine has printed a word, and begun to sleep.
 sh = clients.sh
 SOON = 0.3
-
-
-def handed_back(session: RemoteSession, command: str) -> None:
-    assert session.run(command, timeout=SOON, on_timeout="yield").outcome == "running"
 
 
 def interrupted_by_another(session: RemoteSession) -> None:
@@ -44,14 +43,14 @@ def ended_by_another(session: RemoteSession, verb: str) -> None:
 
 
 def left_to(session: RemoteSession, verb: str) -> None:
-    handed_back(session, "echo 12; sleep 100")
+    hand_back(session, "echo 12; sleep 100", "12")
     getattr(session, verb)()
 
 
 def in_pieces(session: RemoteSession) -> None:
-    handed_back(session, "echo 1; sleep 0.4; echo 23; sleep 0.1; echo 456 >&2")
-    while session.wait(0.06).outcome == "running":
-        pass
+    hand_back(session, "echo 1; read x; echo 23; read x; echo 456 >&2", "1", stdin=TTY)
+    session.send("\n")
+    session.send("\n")
 
 
 def in_a_dialogue(session: RemoteSession) -> None:
@@ -60,12 +59,9 @@ def in_a_dialogue(session: RemoteSession) -> None:
 
 
 def unheard(session: RemoteSession) -> None:
-    handed_back(session, "sleep 0.4; echo 12")
-    wait_until(lambda: not with_argument("0.4"), "its end")
-    with suppress(SessionBusy):
-        session.run("echo next")
-        return
-    session.wait()
+    hand_back(session, f"sleep {(seconds := unique_seconds())}; echo 12")
+    os.kill(wait_until(lambda: with_argument(seconds), "the command")[0], signal.SIGKILL)
+    wait_until(lambda: session.state == "idle", "its end")
     session.run("echo next")
 
 
@@ -79,7 +75,7 @@ def left_early(session: RemoteSession) -> None:
 
 def stay_left_early(session: RemoteSession, verb: str) -> None:
     seconds = unique_seconds()
-    assert session.run(f"echo 12; sleep {seconds}", stdin=TTY, timeout=SOON, on_timeout="yield").outcome == "running"
+    hand_back(session, f"echo 12; sleep {seconds}", stdin=TTY)
     wait_until(lambda: with_argument(seconds), "the command")
     with Raw(str(session.transport)) as raw, Raw(str(session.transport)) as other:
         assert raw.ask("glimpse", agent=session.agent, timeout=PATIENCE).parts[0] == b"12\n"  # there is no more
@@ -89,7 +85,7 @@ def stay_left_early(session: RemoteSession, verb: str) -> None:
 
 def refused_ones(session: RemoteSession) -> None:
     seconds = unique_seconds()
-    handed_back(session, f"sleep {seconds}")
+    hand_back(session, f"sleep {seconds}")
     wait_until(lambda: with_argument(seconds), "the command")
     with suppress(ShellSessionError):
         session.run("echo never")
@@ -104,8 +100,8 @@ def refused_ones(session: RemoteSession) -> None:
 Line = tuple[int | None, str, int, int]
 STORIES: dict[str, tuple[Callable[[RemoteSession], object], list[Line]]] = {
     "run": (lambda sh: sh.run("echo 12; echo 3456 >&2; (exit 3)"), [(3, "exited", 3, 5)]),
-    "timed out": (lambda sh: sh.run("echo 12; sleep 100", timeout=SOON), [(130, "timed_out", 3, 0)]),
-    "killed": (lambda sh: sh.run("echo 12; sleep 100", timeout=SOON, on_timeout="kill"), [(137, "timed_out", 3, 0)]),
+    "timed out": (lambda sh: sh.run("sleep 100", timeout=SOON), [(130, "timed_out", 0, 0)]),
+    "killed": (lambda sh: sh.run("sleep 100", timeout=SOON, on_timeout="kill"), [(137, "timed_out", 0, 0)]),
     "large": (lambda sh: sh.run("head -c 5000000 /dev/zero"), [(0, "exited", 5_000_000, 0)]),
     "in pieces": (in_pieces, [(0, "exited", 5, 4)]),
     "in a dialogue": (in_a_dialogue, [(0, "exited", 3, 4)]),

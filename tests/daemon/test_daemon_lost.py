@@ -335,8 +335,9 @@ def test_directory_of_the_record_is_where_the_last_bash_was(tmp_path: Path, text
         end(daemon)
     with running(tmp_path) as daemon:
         with connect("a", daemon.socket, False, cwd="/srv") as session:
-            for text in texts:
-                session.run(text, timeout=0.5, on_timeout="yield")
+            for text in texts[:-1]:
+                session.run(text)
+            session.run(texts[-1], timeout=0.1, on_timeout="yield")
             wait_until(lambda: "sleep 99" in [line["command"] for line in daemon.lines("a")], "its beginning")
         end(daemon)
     with running(tmp_path) as daemon, connect("a", daemon.socket, False) as session:

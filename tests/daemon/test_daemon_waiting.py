@@ -8,6 +8,7 @@ from typing import Any
 
 import clients
 import pytest
+from clients import hand_back
 from daemons import Daemon, Raw, connections, served, stopped
 from system import PATIENCE, wait_until
 
@@ -15,7 +16,6 @@ from shellsession import TTY, InvalidRequest, NotRunning, RemoteSession, Session
 from shellsession.daemon.protocol.wire import encode
 
 sh = clients.sh
-SOON = 0.3
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["while it runs", "after its end"])
@@ -169,7 +169,7 @@ WAITS = b"echo early; until [ -e go ]; do sleep 0.05; done; echo late; (exit 4)"
 
 
 def test_who_died_while_he_waited_keeps_nobody_else_waiting(daemon: Daemon, sh: RemoteSession) -> None:
-    assert sh.run(WAITS, timeout=SOON, on_timeout="yield").stdout == "early\n"
+    hand_back(sh, WAITS, "early")
     leave_behind(daemon, sh, "wait", timeout=None)
     assert (sh.poll().outcome, sh.wait(0.05).outcome) == ("running", "running")
     Path(sh.cwd, "go").touch()
@@ -227,7 +227,7 @@ def test_what_nobody_received_is_not_reported_of_what_runs_after_it(
 def test_an_end_that_nobody_received_comes_whole_to_who_was_handed_back_the_command(
     daemon: Daemon, sh: RemoteSession
 ) -> None:
-    assert sh.run(WAITS, timeout=SOON, on_timeout="yield").stdout == "early\n"
+    hand_back(sh, WAITS, "early")
     with Raw(daemon.socket) as other:
         leave_behind(daemon, sh, "wait", timeout=None)
         Path(sh.cwd, "go").touch()  # before it is known that he has left for good
@@ -265,7 +265,7 @@ def test_a_command_that_another_ended_while_its_client_took_its_output_is_logged
 
 
 def test_a_pattern_that_backtracks_without_end_holds_up_no_agent(daemon: Daemon, sh: RemoteSession) -> None:
-    sh.run("echo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab; sleep 1000", timeout=SOON, on_timeout="yield")
+    hand_back(sh, "echo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab; sleep 1000")
     result = sh.wait(PATIENCE, until="(a+)+c")
     assert result.outcome == "running"
     assert result.reason == "the search for '(a+)+c' takes too long: simplify the pattern"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clients import hand_back
 from commands import cli, running as client_of
 from daemons import Daemon, Raw, running
 from gates import Gate
@@ -21,6 +22,7 @@ from system import PATIENCE, wait_until
 from warm import PROGRAM
 
 from shellsession import (
+    TTY,
     CommandFailed,
     InvalidRequest,
     KeyConflict,
@@ -111,13 +113,13 @@ def test_command_whose_daemon_was_killed_is_not_run_again(tmp_path: Path, gate: 
 
 
 def test_what_a_lost_command_had_printed_when_it_was_handed_back_is_told(tmp_path: Path) -> None:
-    text = "echo so far; sleep 60"
+    text = "echo so far; read x"
     with running(tmp_path / "daemon") as daemon:
-        assert session(daemon).run(text, timeout=0.2, on_timeout="yield", idempotency_key="k").still_running
+        assert session(daemon).run(text, stdin=TTY, idempotency_key="k").outcome == "input"
         daemon.stop(signal.SIGKILL)
     told = pytest.raises(OutcomeUnknown, match=r"printed last, as far as that is known: 'so far\\n'")
     with running(tmp_path / "daemon") as daemon, session(daemon) as sh, told:
-        sh.run(text, idempotency_key="k")
+        sh.run(text, stdin=TTY, idempotency_key="k")
 
 
 def test_last_output_of_a_lost_command_is_told_without_secrets(tmp_path: Path, state: Path) -> None:
@@ -183,8 +185,7 @@ def test_command_whose_client_is_gone_is_joined(ours: Daemon, gate: Gate) -> Non
 
 def test_command_that_was_handed_back_is_joined(ours: Daemon, gate: Gate) -> None:
     with session(ours) as sh:
-        first = sh.run(gate.text, idempotency_key="k", timeout=0.3, on_timeout="yield")
-        assert (first.still_running, first.stdout) == (True, "begun\n")
+        assert hand_back(sh, gate.text, "begun", idempotency_key="k") == "begun\n"
         again = session(ours).run(gate.text, idempotency_key="k", timeout=0.1)
         assert (again.still_running, again.replayed, again.stdout) == (True, True, "begun\n")
         gate.open()
