@@ -13,6 +13,7 @@ from system import wait_until
 
 from shellsession import AlreadyOpen, RemoteSession, connect
 from shellsession.branch.mounts import fault
+from shellsession.daemon.client import admin
 
 if reason := fault():
     pytest.skip(reason, allow_module_level=True)
@@ -50,6 +51,29 @@ def test_change_of_files_of_a_client_that_was_killed_meanwhile_is_not_made(
     assert sh.run("cat file").stdout == "two\n"
     assert [one.name for one in sh.checkpoints()] == ["first"]
     assert list(place.iterdir()) == []
+
+
+@pytest.mark.parametrize("end", ["it was idle", "it was closed"])
+def test_agent_that_comes_back_while_its_last_session_still_ends_gets_its_branch(
+    daemon: Daemon, raw: Raw, agent: str, place: Path, tmp_path: Path, end: str
+) -> None:
+    def is_listed() -> bool:
+        return any(one["agent"] == agent for one in admin.agents(daemon.socket))
+
+    waits = f"echo >{tmp_path}/begun; until [ -e {tmp_path}/go ]; do sleep 0.02; done"
+    with ThreadPoolExecutor(1) as pool:
+        with connect(agent, daemon.socket, False, cwd=place, branch=place, shutdown=[waits]) as sh:
+            assert sh.run("echo one >file").ok
+            closing = pool.submit(sh.close) if end == "it was closed" else None
+        if closing is None:
+            connect(agent, daemon.socket, False, idle_ttl=0.05).disconnect()
+        wait_until((tmp_path / "begun").exists, "its end")
+        with connect(agent, daemon.socket, False, cwd=place, branch=place) as sh:
+            raw.say("run", b"cat file", agent=agent)
+            wait_until(is_listed, "its next session")
+            (tmp_path / "go").touch()
+            assert raw.receive().header["result"]["exit_code"] == 0
+            sh.close()
 
 
 def test_session_of_an_agent_starts_on_its_branch(daemon: Daemon, agent: str, place: Path) -> None:

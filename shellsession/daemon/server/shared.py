@@ -16,13 +16,14 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from weakref import WeakValueDictionary
 
 from ...agents import STATE_IS_LOST, WAS_IDLE, AsyncAgents
 from ...async_session import AsyncSession
 from ...engine.bash.spawn import for_agent
 from ...engine.io.output import without_output
 from ...engine.io.streams import FULL_PAUSE
-from ...engine.io.threads import drive
+from ...engine.io.threads import Steps, drive
 from ...engine.verbs.delivery import Delivery, joined, together
 from ...engine.verbs.recovery import Recovering
 from ...engine.verbs.results import Ending, conclude, unread_ending, with_reason
@@ -110,6 +111,8 @@ class Sessions:
         self._opened = 0  # how many sessions so far
         # Of agents whose session has ended: the jobs that live on, and how many jobs there were.
         self._released: dict[str, tuple[list[SessionJob], int]] = {}
+        # The last session of each agent, as long as it exists: one that is being closed still uses its branch.
+        self._last = WeakValueDictionary[str, AsyncSession]()
         self._ended: dict[str, int] = {}  # the number of the last session, of agents whose rules outlive it
         self._audiences: dict[str, Audience] = {}  # the watchers of agents without a session
         self.board = Board()
@@ -207,6 +210,7 @@ class Sessions:
         receipts = self._receipts, self._syncs
         shared = SharedSession(agent, self._opened, session, secrets, self._journal, self._store, receipts, audience)
         shared.rules, shared.approvals = rules, self.approvals
+        shared.last_session, self._last[agent] = self._last.get(agent), session
         self._shared[agent] = shared
         self.board.opened(agent)
         return shared
@@ -371,6 +375,10 @@ class Sessions:
         return None
 
 
+def _nothing() -> Steps[None]:
+    yield from ()
+
+
 def _can_enter(directory: str) -> bool:
     return os.path.isdir(directory) and os.access(directory, os.X_OK)
 
@@ -447,6 +455,7 @@ class SharedSession:
         self.hold = Reservation(session, self.engine)
         self.deliveries = Deliveries()
         self.opened = False  # True once bash has started
+        self.last_session: AsyncSession | None = None  # of its agent; it may not have been closed yet
         self.rules = ""  # of the agent, for its record
         self.is_forgotten = False  # nothing of it is recorded: it is being closed, or is an attempt
         self.lost = ""  # what is lost of the agent's last session, until somebody was told
@@ -484,6 +493,12 @@ class SharedSession:
     def is_attempt(self) -> bool:
         """Is it a fork for one command, which somebody tries?"""
         return self.asks_as is not self
+
+    async def until_branch_is_free(self) -> None:
+        """Wait until the agent's last session, which is being closed, no longer uses the branch of this one."""
+        if self.engine.branch is not None and self.last_session is not None:
+            await self.last_session.do(_nothing())
+        self.last_session = None
 
     # -- queued requests
 

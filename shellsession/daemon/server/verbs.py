@@ -105,6 +105,8 @@ async def serve(sessions: Sessions, incoming: Incoming) -> Answer:
                 sessions.begin_to_close(shared)
             if type(request) not in _DESPITE_HOLD:
                 await shared.hold.enter(request, incoming.listener)
+            if shared.last_session is not None:
+                await shared.until_branch_is_free()
             if isinstance(request, requests.Fork):
                 answer = await _fork(sessions, shared, request)
             elif isinstance(request, requests.TakeOver):
