@@ -676,7 +676,7 @@ def forget_fork(link: str) -> None:
 
 def base_of(directory: str) -> str:
     """The directory of which there is a branch, if it is closed, with its layers there; "" if there is none."""
-    with suppress(ValueError, KeyError):  # damaged
+    with suppress(BranchUnavailable):  # damaged
         return "" if (record := record_of(directory)) is None else str(record["base"])
     return ""
 

@@ -24,6 +24,7 @@ from itertools import count
 from threading import get_ident
 from typing import Any, Final
 
+from ..errors import BranchUnavailable
 from . import mounts
 from .trees import closing_fd
 
@@ -161,11 +162,19 @@ def is_file(name: str) -> bool:
 
 
 def record_of(directory: str) -> dict[str, Any] | None:
-    """The record of the branch in this directory; None if there is none."""
-    with suppress(FileNotFoundError), open(os.path.join(directory, RECORD), encoding="utf-8") as file:
-        record: dict[str, Any] = json.load(file)
-        return record
-    return None
+    """The record of the branch in this directory; None if there is none. Raises BranchUnavailable if it is damaged."""
+    path = os.path.join(directory, RECORD)
+    try:
+        with open(path, encoding="utf-8") as file:
+            record: dict[str, Any] = json.load(file)
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise BranchUnavailable(
+            f"{path}, the record of a branch, is damaged ({error}): what was written is below"
+            f" {os.path.join(directory, LAYERS)}; move {directory} away to begin a new branch"
+        ) from error
+    return record
 
 
 def write_record(directory: str, record: dict[str, Any], before: Callable[[], object] = lambda: None) -> None:

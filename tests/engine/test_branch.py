@@ -286,6 +286,19 @@ def test_layers_of_an_open_branch_and_of_another_directory_are_refused(ours: Pla
         sh.run("true")
 
 
+def test_branch_whose_record_is_damaged_says_where_its_files_are_and_how_to_go_on(ours: Place) -> None:
+    with ours.session() as sh:
+        sh.run("echo x >new", check=True)
+    (ours.layers / "branch.json").write_text("")
+    for verb in (Session.run, Session.checkpoint):
+        with ours.session() as sh, pytest.raises(BranchUnavailable, match=f"move {ours.layers} away"):
+            verb(sh, "true")
+    assert [path.read_text() for path in ours.layers.glob("layers/*/upper/new")] == ["x\n"]
+    ours.layers.rename(ours.layers.with_name("damaged"))
+    with ours.session() as sh:
+        assert sh.run("ls new").exit_code == 2
+
+
 def test_files_of_another_owner_are_refused_to_root(ours: Place) -> None:
     if os.getuid() != 0:
         pytest.skip("needs root")
