@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import clients
 import pytest
+from clients import hand_back
 from daemons import Daemon, Raw, connections, refused, seen, served, serving
 from system import PATIENCE, wait_until
 
@@ -53,8 +54,9 @@ def test_who_looks_on_sees_what_is_run_and_printed(raw: Raw, daemon: Daemon, sh:
 
 def test_who_looks_on_sees_a_command_that_was_handed_back(raw: Raw, sh: RemoteSession) -> None:
     raw.ask("watch", agent=sh.agent)
-    sh.run("echo 1; sleep 0.2; echo 2; sleep 100", timeout=0.05, on_timeout="yield")
-    sh.wait(0.4)
+    hand_back(sh, "echo 1; until [ -e go ]; do sleep 0.05; done; echo 2; sleep 100", "1")
+    Path(sh.cwd, "go").touch()
+    sh.wait(PATIENCE, until="2")
     sh.interrupt()
     told = texts(seen(raw))
     assert [name for name, _ in told] == ["command", "output", "result"]
@@ -212,15 +214,20 @@ def test_a_command_whose_client_left_before_its_turn_is_not_run(daemon: Daemon, 
     assert not (place / "never").exists()
 
 
-def test_a_client_that_comes_back_for_its_turn_is_served(daemon: Daemon, sh: RemoteSession, place: Path) -> None:
+def test_a_client_that_comes_back_for_its_turn_is_served(
+    tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_GRACE", PATIENCE)
     os.mkfifo(place / "go")
-    with Raw(daemon.socket) as first, Raw(daemon.socket) as again:
-        first.say("run", b"read <go; echo done", agent=sh.agent)
-        wait_until(lambda: sh.command, "the first command")
-        with Raw(daemon.socket) as second:
-            header = second.header("run", agent=sh.agent)
+    path = str(tmp_path / "socket")
+    with serving(path), Raw(path) as first, Raw(path) as again:
+        first.open("a", place)
+        first.say("run", b"read <go; echo done", agent="a")
+        wait_until(lambda: again.agents()[0]["state"] == "running", "the first command")
+        with Raw(path) as second:
+            header = second.header("run", agent="a")
             second.socket.sendall(encode(header, b"echo ran >>times; echo mine"))
-            second.ask("info", agent=sh.agent)
+            second.ask("info", agent="a")
         (place / "go").write_text("\n")
         assert first.receive().parts[0] == b"done\n"
         again.socket.sendall(encode(header, b"echo ran >>times; echo mine"))
@@ -231,28 +238,22 @@ def test_a_client_that_comes_back_for_its_turn_is_served(daemon: Daemon, sh: Rem
 def test_a_client_has_its_time_to_come_back_each_time_that_it_is_cut(
     tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "_GRACE", grace := 1.0)
-    path = str(tmp_path / "socket")
+    monkeypatch.setattr(server, "_GRACE", 0.0)
+    path, absences = str(tmp_path / "socket"), list[Any]()
     with serving(path) as heart, Raw(path) as first, Raw(path) as last:
+        at_its_end = heart._abandon_if_absent
+        monkeypatch.setattr(heart, "_abandon_if_absent", lambda *absence: absences.append(absence))
         first.open("a", place)
         first.say("run", b"until [ -e go ]; do sleep 0.05; done", agent="a")
         header = last.header("run", agent="a")
         request = encode(header, b"echo mine")
 
-        def cut() -> float:
-            """He comes, and is cut; when."""
+        for number in (1, 2):  # he comes, and is cut
             with Raw(path) as client:
                 client.socket.sendall(request)
                 client.ask("info", agent="a")
-                connections = heart.stats()["connections"]
-            wait_until(lambda: heart.stats()["connections"] < connections, "the cut")
-            return time.monotonic()
-
-        once = cut()
-        while (again := cut()) < once + 0.8 * grace:
-            pass
-        wait_until(lambda: time.monotonic() > once + 1.1 * grace, "the end of the time that he had first")
-        assert time.monotonic() < again + grace, "too slow a machine to tell"
+            wait_until(lambda number=number: len(absences) == number, "the cut")  # type: ignore[misc]
+        at_its_end(*absences[0])
         last.socket.sendall(request)
         (place / "go").touch()
         assert last.receive().parts == (b"mine\n", b"")

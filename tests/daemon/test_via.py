@@ -57,6 +57,11 @@ def bridges() -> list[int]:
     return [pipe.process.pid for pipe in pipes if isinstance(pipe, Program)]
 
 
+def bridge_of_all() -> client._Bridge:
+    (bridge,) = (one for one in client._running.bridges.values() if not one.ended)
+    return bridge
+
+
 @pytest.fixture(autouse=True)
 def no_bridge_before() -> None:
     """That of another test lives on for a second."""
@@ -177,14 +182,13 @@ def test_a_pipe_that_breaks_costs_nothing(there: Connect, gate: Gate, place: Pat
 
 def test_a_hung_bridge_is_replaced(there: Connect, gate: Gate, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "_QUIET", 0.1)
-    monkeypatch.setattr(client.PipeTransport, "patience", 0.5)
     session = there(cwd=str(place))
     with ThreadPoolExecutor(1) as threads:
         result = threads.submit(session.run, gate.text)
         gate.until_begun()
-        (pid,) = bridges()
+        (pid,), bridge = bridges(), bridge_of_all()
         os.kill(pid, signal.SIGSTOP)
-        (bridge,) = (one for one in client._running.bridges.values() if not one.ended)
+        monkeypatch.setattr(bridge, "_patience", 0.5)
 
         def is_replaced() -> bool:
             if not bridge.ended:
@@ -200,9 +204,7 @@ def test_a_hung_bridge_is_replaced(there: Connect, gate: Gate, place: Path, monk
 def test_a_machine_that_hangs_leaves_the_outcome_unknown(
     there: Connect, gate: Gate, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client.PipeTransport, "patience", 0.5)
-    for name, value in {"_QUIET": 0.1, "_GREETING": 2.0, "_REOPEN": 0.5}.items():
-        monkeypatch.setattr(client, name, value)
+    monkeypatch.setattr(client, "_QUIET", 0.1)
     hung = place / "hung"
     via = ("sh", "-c", f'test -e {hung} && exec sleep 60; exec "$@"', "-")
     session = there(via=via, cwd=str(place))
@@ -211,30 +213,38 @@ def test_a_machine_that_hangs_leaves_the_outcome_unknown(
         gate.until_begun()
         hung.touch()
         os.kill(bridges()[0], signal.SIGSTOP)
+        monkeypatch.setattr(client, "_REOPEN", 0.5)
+        monkeypatch.setattr(bridge_of_all(), "_patience", 0.5)
         with pytest.raises(OutcomeUnknown):
             result.result(PATIENCE)
     hung.unlink()
     gate.open()
 
 
-def test_a_living_daemon_keeps_a_quiet_pipe(there: Connect, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_living_daemon_keeps_a_quiet_pipe(there: Connect, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     """A command that prints nothing for longer than the daemon may be silent."""
     monkeypatch.setattr(client, "_QUIET", 0.05)
-    monkeypatch.setattr(client.PipeTransport, "patience", 2.0)
     session = there()
-    session.run("true")
-    before = bridges()
-    session.run("sleep 2.5")
-    assert bridges() == before
+    with ThreadPoolExecutor(1) as threads:
+        result = threads.submit(session.run, gate.text)
+        gate.until_begun()
+        before, bridge = bridges(), bridge_of_all()
+        for _ in range(3):
+            probes = bridge._number
+            bridge._heard -= 1000
+            wait_until(lambda probes=probes: bridge._number > probes and not bridge._probe, "the answer")  # type: ignore[misc]
+        assert bridges() == before
+        gate.open()
+        assert result.result(PATIENCE).exit_code == 0
 
 
 def test_a_stopped_daemon_is_noticed(there: Connect, daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "_QUIET", 0.05)
-    monkeypatch.setattr(client.PipeTransport, "patience", 0.3)
     session = there()
     session.run("true")
     (before,) = bridges()
     with ThreadPoolExecutor(1) as threads, stopped(daemon.pid):
+        monkeypatch.setattr(bridge_of_all(), "_patience", 0.3)
         result = threads.submit(session.run, "echo done")
         wait_until(lambda: bridges() not in ([], [before]), "another bridge")
     assert result.result(PATIENCE).stdout == "done\n"
@@ -244,13 +254,15 @@ def test_a_daemon_that_stays_stopped_leaves_the_outcome_unknown(
     there: Connect, daemon: Daemon, gate: Gate, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "_QUIET", 0.1)
-    monkeypatch.setattr(client.PipeTransport, "patience", 0.5)
     session = there(cwd=str(place))
     with ThreadPoolExecutor(1) as threads:
         result = threads.submit(session.run, gate.text)
         gate.until_begun()
-        with stopped(daemon.pid), pytest.raises(OutcomeUnknown):
-            result.result(PATIENCE)
+        with stopped(daemon.pid):
+            monkeypatch.setattr(client.PipeTransport, "patience", 0.5)
+            monkeypatch.setattr(bridge_of_all(), "_patience", 0.5)
+            with pytest.raises(OutcomeUnknown):
+                result.result(PATIENCE)
     gate.open()
 
 
@@ -302,21 +314,24 @@ def test_opening_that_fails_after_its_cancellation_is_silent(caplog: pytest.LogC
 def test_a_flood_does_not_delay_another_agent(there: Connect) -> None:
     """The bar itself is in benchmarks/cluster.py: a shared machine has no quantiles."""
     flood, other = there("flood"), there("other")
-    received, over = [0], threading.Event()
+    received, pieces, over = [0], threading.Semaphore(), threading.Event()
 
     def slowly(_: str, data: bytes) -> None:
         received[0] += len(data)
-        over.wait(0.002)
+        if not over.is_set():
+            pieces.acquire(timeout=PATIENCE)
 
     with ThreadPoolExecutor(1) as threads:
         result = threads.submit(flood.run, "head -c 20000000 /dev/zero", tty=False, on_output=slowly)
         wait_until(lambda: bool(received[0]), "output")
         before = received[0]
         for _ in range(20):
+            pieces.release()
             assert other.run("echo here").stdout == "here\n"
         assert not result.done()
         assert received[0] < 20_000_000
         over.set()
+        pieces.release()
         assert result.result(PATIENCE).exit_code == 0
     assert before < received[0] == 20_000_000
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from daemons import Daemon as Served, Proxy, Raw, running, serving
+from daemons import Daemon as Served, Proxy, Raw, running, served, serving
 from system import PATIENCE, wait_until
 
 from shellsession import AsyncDaemon, Daemon, DaemonUnavailable, InvalidRequest, NoSuchAgent, connect
@@ -227,13 +227,19 @@ def test_watch_of_own_session_is_refused(daemon: Served) -> None:
 
 def test_lost_connection_loses_no_event(daemon: Served, tmp_path: Path) -> None:
     path = str(tmp_path / "socket")
-    with Proxy(path, daemon.socket) as proxy, connect("cut", daemon.socket) as session, ThreadPoolExecutor() as pool:
+    with (
+        Proxy(path, daemon.socket) as proxy,
+        Raw(daemon.socket) as raw,
+        connect("cut", daemon.socket) as session,
+        ThreadPoolExecutor() as pool,
+    ):
         session.run("true")
         events = Daemon(path).watch("cut")
         next(events)
         for number in range(3):
-            proxy.mute = number == 1  # the answer is on its way when the connection breaks
             found = pool.submit(until, events, ended)
+            wait_until(lambda: served(raw) == 2, "its question")
+            proxy.mute = number == 1  # the answer is on its way when the connection breaks
             session.run(f"echo {number}")
             if proxy.mute:
                 wait_until(lambda: b"cut" in proxy.swallowed, "the answer")
