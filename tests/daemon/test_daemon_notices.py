@@ -19,7 +19,7 @@ def test_events_reader_whose_connections_break_loses_nothing(daemon: Daemon, pla
     with Proxy(path, daemon.socket) as proxy, connect("cut-reader", path, False, cwd="/") as sh:
         events = sh.events(pattern="^[0-9]+$", timeout=PATIENCE)
         os.mkfifo(go := place / "go")
-        sh.run(f"for i in {{1..8}}; do read <{go}; echo $i; done &")
+        sh.run(f"for i in {{1..8}}; do until read <{go}; do :; done; echo $i; done &")
         seen = []
         for _ in range(8):
             go.write_text("\n")
