@@ -33,8 +33,10 @@ def test_ctrl_c_ends_the_command_and_keeps_the_state(daemon: Daemon, agent: str,
     assert cli(daemon.socket, "run", "-s", agent, "--", "echo $X").stdout == b"kept\n"
 
 
-# Counts until it is interrupted, and cleans up then.
-_COUNTS: Final = "(trap 'echo cleaned up; exit' INT; i=0; while :; do echo $((i++)); done)"
+# Counts, more than a pipe takes and less than the daemon keeps, and cleans up once it is interrupted.
+_COUNTS: Final = (
+    "(trap 'echo cleaned up; exit' INT; for i in {0..60000}; do echo $i; done; while :; do sleep 0.05; done)"
+)
 
 
 def test_after_ctrl_c_the_output_of_the_ending_command_is_shown(daemon: Daemon, agent: str) -> None:

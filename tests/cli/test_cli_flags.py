@@ -264,8 +264,9 @@ def test_serve_has_the_defaults_of_its_sessions(tmp_path: Path) -> None:
     ]
     try:
         assert cli(path, "serve", "--detach", "--audit", "off", *flags).returncode == 0
-        done = cli(path, "run", "echo $PWD $A $B $C; sleep 1000")
-        assert (done.returncode, done.stdout) == (124, b"/tmp daemon daemon daemon\n")
+        done = cli(path, "run", "--timeout", "20", "echo $PWD $A $B $C")
+        assert (done.returncode, done.stdout) == (0, b"/tmp daemon daemon daemon\n")
+        assert cli(path, "run", "sleep 1000").returncode == 124
         assert b"'sudo' is denied" in cli(path, "run", "sudo ls").stderr
         assert json.loads(cli(path, "run", "--json", "seq 100").stdout)["stdout_omitted"] == 282
         done = cli(path, "run", "-s", "own", "--cwd", "/usr", "--deny", "su", "--", "echo $PWD $A $B")

@@ -9,6 +9,7 @@ import shlex
 from pathlib import Path
 
 import commands
+from clients import hand_back
 from commands import cli
 from daemons import Daemon
 
@@ -95,11 +96,7 @@ def test_follow_prints_each_line_once_and_goes_on_with_later_commands(daemon: Da
 
     agent += "-masked"
     with connect(agent, daemon.socket, redact=["PIN-[0-9]+"]) as sh:
-        sh.run(
-            "seq 100; printf 'asks? '; " + wait_for("go") + "; echo yes PIN-12; sleep 0.3",
-            timeout=0.3,
-            on_timeout="yield",
-        )
+        hand_back(sh, "seq 100; printf 'asks? '; " + wait_for("go") + "; echo yes PIN-12; sleep 0.3", "asks")
         with commands.running(daemon.socket, "output", agent, "--tail", "2", "--follow") as process:
             assert process.stdout is not None
             assert [process.stdout.readline() for _ in range(2)] == [b"99\n", b"100\n"]
@@ -117,9 +114,13 @@ def test_follow_prints_each_line_once_and_goes_on_with_later_commands(daemon: Da
 def test_follow_of_one_output_ends_with_it(daemon: Daemon, agent: str, place: Path) -> None:
     with connect(agent, daemon.socket) as sh:
         sh.run("echo first")
-        id = sh.run("seq 3; sleep 0.3; seq 50000", timeout=0.2, on_timeout="yield").id
-        done = cli(daemon.socket, "output", agent, id, "--follow").stdout.decode()
-        assert done.split() == [*map(str, range(1, 4)), *map(str, range(1, 50001))]
+        wait = f"until [ -e {place / 'on'} ]; do sleep 0.05; done"
+        id = sh.run(f"seq 3; {wait}; seq 50000", timeout=0.05, on_timeout="yield").id
+        with commands.running(daemon.socket, "output", agent, id, "--follow") as process:
+            assert process.stdout is not None
+            assert [process.stdout.readline() for _ in range(3)] == [b"1\n", b"2\n", b"3\n"]
+            (place / "on").touch()
+            assert process.stdout.read().split() == [b"%d" % number for number in range(1, 50001)]
         sh.wait()
         sh.run(f"(until [ -e {place / 'go'} ]; do sleep 0.05; done; echo job) &")
         with commands.running(daemon.socket, "output", agent, "j1", "--follow") as process:

@@ -171,7 +171,8 @@ def test_ten_steps_with_a_mistake_and_a_killed_process_end_as_one_run(
     daemon: Daemon, place: Path, tmp_path: Path
 ) -> None:
     """As in the documentation: step 6 fails, is mended and resumed, and the process is killed in step 8."""
-    text = _TEN.replace("PLACE", str(place))
+    held = f"echo step 8; until [[ -e {place}/go ]]; do sleep 0.02; done;"
+    text = _TEN.replace("PLACE", str(place)).replace("echo step 8;", held)
     (path := place / "ten.yml").write_text(text.replace("echo step 6;", "echo step 6; test -e nowhere;"))
     env, words = {"XDG_STATE_HOME": str(tmp_path)}, ["workflow", "run", str(path), "--json"]
     assert cli(daemon.socket, *words, env=env).returncode == 1
@@ -181,6 +182,7 @@ def test_ten_steps_with_a_mistake_and_a_killed_process_end_as_one_run(
         for line in process.stdout:
             if json.loads(line) == {"event": "step_output", "step": 8, "text": "step 8\n"}:
                 process.kill()
+    (place / "go").touch()
     done = cli(daemon.socket, *words, "--resume", env=env)
     assert done.returncode == 0, done.stdout
     assert (place / "log").read_text().split() == [str(number) for number in range(1, 11)]
