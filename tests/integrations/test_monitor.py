@@ -20,42 +20,59 @@ _SERVER = "shellsession://notices"
 
 
 @pytest.fixture(params=KINDS)
-def play(request: pytest.FixtureRequest, daemon: Daemon) -> Play:
+def play(request: pytest.FixtureRequest, daemon: Daemon, place: Path) -> Play:
     """Plays a story with the tools of a session."""
-    return player(request.param, request.node.name, daemon.socket, {"cwd": "/"}, monitor=True, max_chars=4000)
+    return player(request.param, request.node.name, daemon.socket, {"cwd": place}, monitor=True, max_chars=4000)
 
 
-def test_monitor_notices_come_before_a_later_result_once(play: Play) -> None:
+# A job prints once there is a monitor: the result of ``monitor`` has the notices that are due already.
+def until_made(path: str | Path) -> str:
+    return f"until [ -e {path} ]; do sleep 0.05; done"
+
+
+async def texts_until(call: Call, wanted: str) -> list[str]:
+    """The results of calls, up to one with this text."""
+    found = [""]
+    async with asyncio.timeout(PATIENCE):
+        while wanted not in found[-1]:
+            found.append(await call("bash", command="sleep 0.05; echo done"))
+    return found
+
+
+async def notices_until(call: Call, wanted: str) -> list[str]:
+    """The notices before the results of calls, up to a result with this text."""
+    lines = "\n".join(await texts_until(call, wanted)).split("\n")
+    return [line for line in lines if line.startswith("[notice: ")]
+
+
+def test_monitor_notices_come_before_a_later_result_once(play: Play, place: Path) -> None:
+    printed, silent = "[notice: job j1 has printed: port 80 is open]", "[notice: job j1 has printed nothing for 0.05 s]"
+
     async def story(call: Call) -> None:
-        await call("bash", command="(sleep 0.2; echo port 80 is open; sleep 0.2; exit 3) &")
-        await call("monitor", text="is open", silence=0.05)
-        text = await call("bash", command="sleep 1; echo done")
-        lines = text.split("\n")
-        assert "[notice: job j1 has printed: port 80 is open]" in lines
-        assert "[notice: job j1 has printed nothing for 0.05 s]" in lines
-        assert text.index("port 80") < text.index("done")
-        assert text.count("exit status 3") == 1  # in whichever form
-        assert len([line for line in lines if line.startswith("[notice: ")]) <= 3
+        job = f"({until_made('go')}; echo port 80 is open; {until_made('end')}; exit 3) &"
+        await call("bash", command=job)
+        texts = [await call("monitor", job="j1", text="is open", silence=0.05, most=4)]
+        if silent not in texts[0]:
+            texts += await texts_until(call, silent)
+        (place / "go").touch()
+        texts += await texts_until(call, printed)
+        assert texts[-1].index(printed) < texts[-1].index("done")
+        (place / "end").touch()
+        texts += await texts_until(call, "exit status 3")
+        lines = "\n".join(texts).split("\n")
+        assert lines.count(printed) == 1
+        assert lines.count(silent) in (1, 2)  # before it prints, and after
+        assert len([line for line in lines if "exit status 3" in line]) == 1  # in whichever form
         assert await call("bash", command="echo c") == "c"
 
     play(story)
 
 
-async def notices_until(call: Call, wanted: str) -> list[str]:
-    """The notices before the results of calls, up to a result with this text."""
-    found = list[str]()
-    async with asyncio.timeout(PATIENCE):
-        while True:
-            text = await call("bash", command="sleep 0.05")
-            found += [line for line in text.split("\n") if line.startswith("[notice: ")]
-            if wanted in text:
-                return found
-
-
-def test_monitor_text_is_no_pattern(play: Play) -> None:
+def test_monitor_text_is_no_pattern(play: Play, place: Path) -> None:
     async def story(call: Call) -> None:
-        await call("bash", command="(sleep 0.1; echo 'axb('; echo 'a.b('; sleep 99) &")
+        await call("bash", command=f"({until_made('go')}; echo 'axb('; echo 'a.b('; sleep 99) &")
         await call("monitor", text="a.b(", most=1)
+        (place / "go").touch()
         assert await notices_until(call, "last notice") == [
             "[notice: job j1 has printed: a.b(; this was the last notice of this monitor]"
         ]
@@ -63,12 +80,13 @@ def test_monitor_text_is_no_pattern(play: Play) -> None:
     play(story)
 
 
-def test_monitor_ends_after_most_notices_and_is_of_one_job(play: Play) -> None:
+def test_monitor_ends_after_most_notices_and_is_of_one_job(play: Play, place: Path) -> None:
     async def story(call: Call) -> None:
-        await call("bash", command="(sleep 0.1; seq -f 'first %g' 5; sleep 99) &")
-        await call("bash", command="(sleep 0.1; seq -f 'second %g' 5; sleep 99) &")
+        for name in ("first", "second"):
+            await call("bash", command=f"({until_made('go')}; seq -f '{name} %g' 5; sleep 99) &")
         await call("monitor", job="j2", text="d", most=2)
         await call("monitor", text="t 5")
+        (place / "go").touch()
         found = await notices_until(call, "last notice")
         found += [] if any("t 5" in line for line in found) else await notices_until(call, "t 5")
         assert sorted(found) == [
@@ -80,14 +98,14 @@ def test_monitor_ends_after_most_notices_and_is_of_one_job(play: Play) -> None:
     play(story)
 
 
-def test_monitor_masks_secrets_and_escapes_controls_before_it_cuts() -> None:
+def test_monitor_masks_secrets_and_escapes_controls_before_it_cuts(place: Path) -> None:
     async def main() -> None:
-        async with AsyncSession(redact=["PIN-[0-9]+"]) as session:
+        async with AsyncSession(cwd=place, redact=["PIN-[0-9]+"]) as session:
             tools = Toolbox(session, monitor=True)
-            await tools.call(
-                "bash", {"command": f"(sleep 0.1; printf '\\u202e%290s PIN-{'1' * 20} b\\n' a; sleep 99) &"}
-            )
+            job = f"({until_made('go')}; printf '\\u202e%290s PIN-{'1' * 20} b\\n' a; sleep 99) &"
+            await tools.call("bash", {"command": job})
             await tools.call("monitor", {"text": "PIN-1"})
+            (place / "go").touch()
             (line,) = await notices_until(lambda verb, **call: tools.call(verb, call), "has printed")
             assert line.endswith(" a *** ...]")
             assert "has printed: \\u202e " in line
@@ -115,13 +133,14 @@ def test_monitor_is_offered_only_if_asked_for() -> None:
     asyncio.run(main())
 
 
-def test_mcp_resource_of_notices_can_be_subscribed_to() -> None:
+def test_mcp_resource_of_notices_can_be_subscribed_to(place: Path) -> None:
     async def main() -> None:
         async with serving("--monitor") as talk, asyncio.timeout(PATIENCE):
             assert "monitor" in {tool.name for tool in (await talk.client.list_tools()).tools}
             async with talk.client.listen(resource_subscriptions=[_SERVER]) as updates:
-                await talk.call("bash", command="(sleep 0.3; echo ready; sleep 99) &")
+                await talk.call("bash", command=f"({until_made(place / 'go')}; echo ready; sleep 99) &")
                 await talk.call("monitor", text="ready")
+                (place / "go").touch()
                 assert (await anext(aiter(updates))).uri == _SERVER
             found = await talk.client.read_resource(_SERVER)
             (notice,) = json.loads(found.contents[0].text)

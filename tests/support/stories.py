@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from system import PATIENCE
+
 from shellsession import AsyncSession, Session, aconnect
 from shellsession.integrations.toolbox import Toolbox
 
@@ -24,7 +26,7 @@ def player(kind: str, agent: str, socket: str, options: dict[str, Any], **tools:
             session = await aconnect(agent, socket, False, **options)
         else:
             session = Session(**options) if kind == "threads" else AsyncSession(**options)
-        toolbox = Toolbox(session, patience=5, **tools)
+        toolbox = Toolbox(session, patience=PATIENCE, **tools)
 
         async def call(verb: str, **arguments: Any) -> str:
             return await toolbox.call(verb, arguments)
