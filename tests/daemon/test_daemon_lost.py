@@ -19,7 +19,7 @@ from typing import Final
 
 import pytest
 from commands import cli
-from daemons import Daemon, Raw, running
+from daemons import Daemon, Raw, connections, running
 from sandboxes import needs_bwrap
 from system import wait_until
 
@@ -289,16 +289,20 @@ def test_agent_stays_confined_after_its_daemon_was_killed(tmp_path: Path) -> Non
             assert session.policy is None
 
 
-def test_result_of_a_client_that_died_is_named_by_the_next_command(daemon: Daemon) -> None:
-    words = [sys.executable, "-m", "shellsession", "run", "--socket", daemon.socket, "-s", "died"]
-    with subprocess.Popen([*words, "sleep 1; echo out; (exit 7)"]) as client:
+def test_result_of_a_client_that_died_is_named_by_the_next_command(daemon: Daemon, raw: Raw, place: Path) -> None:
+    words = [sys.executable, "-m", "shellsession", "run", "--socket", daemon.socket, "-s", "died", "-C", str(place)]
+    with subprocess.Popen([*words, "until [ -e go ]; do sleep 0.05; done; (exit 7)"]) as client:
         wait_until(lambda: daemon.lines("died"), "its beginning")
+        there = connections(raw)
         client.kill()
+    wait_until(lambda: connections(raw) < there, "its death")
+    (place / "go").touch()
     wait_until(lambda: daemon.logged("died"), "its end")
     with connect("died", daemon.socket, False) as session:
         reasons = [session.run("true").reason for _ in range(2)]
-    said = "nobody has read the result of the earlier command c1 ('sleep 1; echo out; (exit 7)'): exit status 7"
-    assert reasons == [said, ""]
+    assert reasons[0].startswith("nobody has read the result of the earlier command c1 ('until [ -e go ]; do")
+    assert reasons[0].endswith("(exit 7)'): exit status 7")
+    assert reasons[1] == ""
 
 
 def test_running_command_is_unknown_to_its_client(tmp_path: Path) -> None:
@@ -538,15 +542,20 @@ def test_tool_runs_its_first_command_where_the_last_state_came_back(tmp_path: Pa
 @own_state
 @pytest.mark.parametrize("last", ["echo 2", "A=2; sleep 99", "without recover"])
 def test_tool_gets_the_notice_once_where_the_state_is_older_than_the_last_command(tmp_path: Path, last: str) -> None:
-    with running(tmp_path) as daemon:
+    with running(tmp_path, "--patience", "0") as daemon:
         with connect("a", daemon.socket, False, recover=True) as session:
             session.run("cd /usr; A=1")
             wait_until(lambda: is_current(daemon, "a"), "the state")
-            if last == "without recover":
-                end(daemon, signal.SIGTERM)
-            else:
+            if "sleep" in last:
                 session.run(last, timeout=0.1, on_timeout="yield")
-        end(daemon, signal.SIGKILL if last == "echo 2" else signal.SIGTERM)
+        end(daemon, signal.SIGTERM)
+    if last == "echo 2":
+        text = "from shellsession.daemon.server import shared; shared._KEEP_AFTER = 1000.0"
+        (tmp_path / "sitecustomize.py").write_text(text)
+        with running(tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}) as daemon:
+            with connect("a", daemon.socket, False, recover=True) as session:
+                session.run(last)
+            end(daemon)
     if last == "without recover":
         with running(tmp_path) as daemon:
             with connect("a", daemon.socket, False) as session:
@@ -592,7 +601,7 @@ def test_state_that_comes_back_in_another_directory_has_its_name(tmp_path: Path)
 def test_connected_tool_goes_on_where_the_last_state_came_back(tmp_path: Path, ending: str) -> None:
 
     async def meet() -> None:
-        with running(tmp_path, "--idle-ttl", "2" if ending == "an idle time" else "99") as daemon:
+        with running(tmp_path) as daemon:
             reconnect = partial(aconnect, "a", daemon.socket, False, recover=True)
             session = await reconnect()
             toolbox = Toolbox(session, connect=reconnect)
@@ -603,6 +612,7 @@ def test_connected_tool_goes_on_where_the_last_state_came_back(tmp_path: Path, e
             elif ending == "a kill":
                 cli(daemon.socket, "kill", "a")
             else:
+                connect("a", daemon.socket, False, idle_ttl=0.01).disconnect()
                 wait_until(lambda: not admin.agents(daemon.socket), "its end")
             with running(tmp_path) if ending == "the daemon" else nullcontext():
                 if ending == "a kill":
@@ -641,14 +651,15 @@ def test_connect_without_create_says_that_the_state_can_come_back(tmp_path: Path
 
 @own_state
 def test_state_of_an_agent_that_was_forgotten_is_not_that_of_the_next_one(tmp_path: Path) -> None:
-    with running(tmp_path, "--idle-ttl", "0.2") as daemon:
+    with running(tmp_path) as daemon:
         with connect("a", daemon.socket, False, recover=True) as session:
             session.run("A=1")
+        connect("a", daemon.socket, False, idle_ttl=0.01).disconnect()
         wait_until(lambda: not admin.agents(daemon.socket), "its end")
         assert admin.forget("a", daemon.socket) == 1
-        with connect("a", daemon.socket, False, idle_ttl=None) as session:
+        with connect("a", daemon.socket, False) as session:
             session.run("true")
-        with connect("b", daemon.socket, False, recover=True, idle_ttl=None) as session:
+        with connect("b", daemon.socket, False, recover=True) as session:
             session.run("A=1")
         wait_until(lambda: stored(daemon, "b"), "the state of a later command")
         assert not stored(daemon, "a")

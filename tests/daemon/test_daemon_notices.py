@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 
 import pytest
-from daemons import Daemon, Proxy, running
+from daemons import Daemon, Proxy, Raw, running, served
 from gates import Gate
-from system import PATIENCE, wait_until
+from system import PATIENCE, until, wait_until
 
 from shellsession import DaemonUnavailable, RemoteSession, aconnect, connect
 
@@ -44,14 +44,14 @@ def test_events_another_client_goes_on_after_a_number(daemon: Daemon) -> None:
         sh.close()
 
 
-def test_events_cancelled_reader_leaves_the_command_running(daemon: Daemon, place: Path) -> None:
+def test_events_cancelled_reader_leaves_the_command_running(daemon: Daemon, raw: Raw, place: Path) -> None:
     gate = Gate(place)
 
     async def main() -> str:
         async with aconnect("cancelled-reader", daemon.socket, False, cwd="/") as sh:
             await sh.run(gate.text, timeout=0.1, on_timeout="yield")
             reading = asyncio.ensure_future(anext(sh.events()))
-            await asyncio.sleep(0.3)
+            await until(lambda: served(raw) == 2)
             reading.cancel()
             await asyncio.wait([reading])
             gate.open()

@@ -173,8 +173,8 @@ def test_a_daemon_that_stands_still_keeps_nobody_waiting(
     connect("a1", path).disconnect()
     pid = stats(path)["pid"]
     try:
-        monkeypatch.setattr(SocketChannel, "patience", 0.3)
-        with stopped(pid):
+        with stopped(pid), monkeypatch.context() as patch:
+            patch.setattr(SocketChannel, "patience", 0.3)
             for ask in (lambda: connect("a1", path), lambda: stats(path), lambda: attach(path)):
                 with pytest.raises(DaemonUnavailable, match=rf"\(pid {pid}\) .* stopped \(SIGSTOP\)"):
                     ask()

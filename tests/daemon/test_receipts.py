@@ -461,10 +461,12 @@ def test_replayed_result_does_not_repeat_the_news_of_its_time(tmp_path: Path) ->
 
 def test_result_that_was_read_by_its_key_is_no_news_to_the_next_command(tmp_path: Path) -> None:
     with running(tmp_path / "daemon") as daemon:
-        words = ["run", "-s", "a", "--idempotency-key", "k", "sleep 1; echo out"]
+        text = f"until [ -e {tmp_path}/go ]; do sleep 0.05; done; echo out"
+        words = ["run", "-s", "a", "--idempotency-key", "k", text]
         with client_of(daemon.socket, *words) as client:
             wait_until(lambda: daemon.lines("a"), "its beginning")
             client.kill()
+        (tmp_path / "go").touch()
         wait_until(lambda: daemon.logged("a"), "its end")
         done = cli(daemon.socket, *words)
         assert (done.stdout, done.stderr.count(b"\n")) == (b"out\n", 1)

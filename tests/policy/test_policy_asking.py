@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from policies import text_of
@@ -153,8 +153,11 @@ async def _never_says(*_: str) -> bool:
     return True
 
 
+_RELEASED: Final = threading.Event()
+
+
 def _blocks(*_: str) -> bool:
-    return threading.Event().wait(0.5)
+    return _RELEASED.wait(30)
 
 
 def _agrees(*_: str) -> bool:
@@ -179,7 +182,9 @@ def test_async_tools_ask_functions_and_coroutine_functions(
     async def main() -> None:
         async with AsyncSession() as session:
             bash = spec.tool(session, policy=Policy(confirm=confirm, confirm_timeout=limit))
+            _RELEASED.clear()
             found = await bash({"command": "echo hi"})
+            _RELEASED.set()
             if reason:
                 assert found == {"error": f"Failed to execute: refused by policy: {reason}"}
             else:
