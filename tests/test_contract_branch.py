@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import io
+import os
 import shutil
 import subprocess
 import tempfile
@@ -202,12 +203,15 @@ def test_file_that_bash_has_open_loses_nothing_to_a_checkpoint(undoing: None, sh
     assert not sh.run("cat log").ok
 
 
-def test_command_that_was_streamed_or_handed_back_is_taken_back(undoing: None, sh: Session) -> None:
+def test_command_that_was_streamed_or_handed_back_is_taken_back(undoing: None, sh: Session, place: Path) -> None:
+    os.mkfifo(gate := place / "gate")
     for _ in sh.stream("X=1; echo one >file"):
         pass
     sh.rollback()
     assert sh.run("cat file; echo [$X]").stdout == "base\n[]\n"
-    assert sh.run("echo two >file; X=2; sleep 0.3; echo three >file", timeout=0.01, on_timeout="yield").still_running
+    text = f"echo two >file; X=2; read x <{gate}; echo three >file"
+    assert sh.run(text, timeout=0.01, on_timeout="yield").still_running
+    gate.write_text("\n")
     assert sh.wait().ok
     sh.rollback()
     assert sh.run("cat file; echo [$X]").stdout == "base\n[]\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import threading
 import time
@@ -85,15 +86,17 @@ def test_events_limit_comes_and_ordinary_commands_do_not(sh: Session) -> None:
     assert [(one.kind, one.id) for one in (next(events), next(events))] == [("limit", "c2"), ("limit", "c3")]
 
 
-def test_events_bash_that_dies_while_idle_is_lost(sh: Session) -> None:
+def test_events_bash_that_dies_while_idle_is_lost(sh: Session, place: Path) -> None:
+    gate = Gate(place)
     events = sh.events(timeout=PATIENCE)
-    sh.run("(sleep 0.2; kill -9 $$) & disown")
+    sh.run(f"({gate.text}; kill -9 $$) & disown")
+    gate.open()
     assert "lost" in {next(events).kind, next(events).kind}  # the job ends as well
 
 
 def test_events_closed_session_ends_the_loop(sh: Session) -> None:
     events = sh.events()
-    threading.Timer(0.1, sh.close).start()
+    threading.Timer(0.1, sh.close).start()  # as a rule while the loop waits, but it may be before
     assert [one for one in events if one.kind != "lost"] == []
     with pytest.raises(SessionClosed):
         sh.events()
@@ -123,11 +126,13 @@ def test_events_handed_back_command_ends_with_its_status(sh: Session, place: Pat
     assert (ended.kind, ended.id, ended.exit_code, ended.text) == ("ended", result.id, 7, "exit status 7")
 
 
-def test_events_reader_is_told_how_many_notices_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_reader_is_told_how_many_notices_are_gone(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
     monkeypatch.setattr(notices_module, "_KEPT", 2000)
+    os.mkfifo(go := place / "go")
     with Session() as sh:
         events = sh.events(pattern="^[0-9]+$", timeout=PATIENCE)
-        sh.run("(sleep 0.1; seq 15; sleep 99) &")
+        sh.run(f"(read x <{go}; seq 15; sleep 99) &")
+        go.write_text("\n")
         wait_until(
             lambda: [one.text for one in sh.events(after=0, pattern="^[0-9]+$", timeout=0.01)][-1:] == ["15"], "15"
         )
@@ -151,15 +156,19 @@ def test_events_wrong_option_is_refused(sh: Session, options: Any, message: str)
         sh.events(**options)
 
 
-def test_events_text_shows_no_secret_whole_or_cut() -> None:
+def test_events_text_shows_no_secret_whole_or_cut(place: Path) -> None:
     """Patterns are searched for in what was printed; what is told of it is masked, and then cut."""
     value = "hunter2" * 3
+    os.mkfifo(go := place / "go")
     with Session(policy=Policy(secrets=[value])) as sh:
         events = sh.events(pattern="x$", timeout=PATIENCE)
-        sh.run(f"(sleep 0.1; printf '%490s {value} x\\n' a; sleep 9) &")
+        sh.run(f"(read x <{go}; printf '%490s {value} x\\n' a; sleep 99) &")
+        go.write_text("\n")
         assert next(events).text.endswith(" a *** x")
-        sh.run(f"(sleep 0.1; printf {value}; printf %4090s q; sleep 9) &")
-        assert first(sh, "printed", pattern="2  ").text.startswith("*** ")
+        sh.run(f"(read x <{go}; printf {value}; printf %4090s q; sleep 99) &")
+        events = sh.events(pattern="2  ", timeout=PATIENCE)
+        go.write_text("\n")
+        assert next(events).text.startswith("*** ")
         sh.run(f'read -p "{value} $(printf %490s b) ?" a', stdin=TTY, on_timeout="yield")
         assert first(sh, "input").text.endswith("b ?")
         assert str(sh.why()).endswith('b ?"')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ async def test_who_takes_output_slowly_slows_the_command(place: Path) -> None:
         for _ in range(100):
             await asyncio.sleep(0)
         assert (take.taken, run.done(), (place / "done").exists()) == (before, False, False)
-        assert sleeps(str(size))
+        await until(lambda: sleeps(str(size)))
         take.gate.set()
         result = await run
         assert take.taken == size == len(result.stdout_bytes) + result.stdout_omitted
@@ -50,11 +51,16 @@ async def test_a_paused_command_still_has_its_time_limit(place: Path) -> None:
 
 @in_a_loop
 async def test_a_pause_is_no_silence(place: Path) -> None:
-    async def take(_: str, __: bytes) -> None:
-        await asyncio.sleep(0.3)
+    os.mkfifo(go := place / "go")
+
+    async def take(_: str, data: bytes) -> None:
+        if data == b"a\n":
+            go.write_text("\n")
+            await until(session.engine.live().idle)  # all is printed, and the silence longer than its limit
+            await asyncio.sleep(0.3)
 
     async with AsyncSession(cwd=place) as session:
-        result = await session.run("echo a; sleep 0.05; echo b", idle_timeout=0.2, on_output=take)
+        result = await session.run("echo a; read x <go; echo b", idle_timeout=0.2, on_output=take)
         assert (result.stdout, result.outcome) == ("a\nb\n", "exited")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import time
 from collections.abc import Callable
@@ -89,21 +90,25 @@ def test_one_that_is_just_being_ended_by_another_has_its_result(sh: Session) -> 
 
 
 @pytest.mark.parametrize("text", ["echo begun; sleep 100", "yes"])
-def test_one_that_another_thread_interrupts_is_reported_to_both(sh: Session, text: str) -> None:
+def test_one_that_another_thread_interrupts_is_reported_to_both(sh: Session, place: Path, text: str) -> None:
     """The other one was not told, and ended the command that came next."""
+    os.mkfifo(go := place / "go")
     with ThreadPoolExecutor(1) as pool:
         for _ in range(3):
             pieces = sh.stream(text, tty=False)
             next(pieces)
             interrupting = pool.submit(sh.interrupt)
             last = list(pieces)[-1]
-            after = sh.run("sleep 0.2; echo on", timeout=0.05, on_timeout="yield")
+            after = sh.run(f"read x <{go}; echo on", timeout=0.05, on_timeout="yield")
             assert interrupting.result(PATIENCE) == last
             assert isinstance(last, Result)
+            go.write_text("\n")
             assert (last.outcome, after.outcome, sh.wait().stdout) == ("interrupted", "running", "on\n")
 
 
-def test_one_that_another_task_interrupts_is_reported_to_both() -> None:
+def test_one_that_another_task_interrupts_is_reported_to_both(place: Path) -> None:
+    os.mkfifo(go := place / "go")
+
     async def main() -> None:
         async with AsyncSession() as sh:
             for _ in range(3):
@@ -111,9 +116,10 @@ def test_one_that_another_task_interrupts_is_reported_to_both() -> None:
                 await anext(pieces)
                 interrupting = asyncio.create_task(sh.interrupt())
                 last = [item async for item in pieces][-1]
-                after = await sh.run("sleep 0.2; echo on", timeout=0.05, on_timeout="yield")
+                after = await sh.run(f"read x <{go}; echo on", timeout=0.05, on_timeout="yield")
                 assert await interrupting == last
                 assert isinstance(last, Result)
+                go.write_text("\n")
                 assert (last.outcome, after.outcome, (await sh.wait()).stdout) == ("interrupted", "running", "on\n")
 
     asyncio.run(main())

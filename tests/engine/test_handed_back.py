@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import subprocess
 import sys
 import threading
@@ -21,6 +22,13 @@ pytestmark = pytest.mark.usefixtures("company")
 STREAMS = pytest.mark.parametrize("tty", [True, False], ids=["terminal", "pipe"])
 # Far more than a pipe or a terminal holds: who writes it stands still unless it is read.
 FLOOD = "head -c 20000000 /dev/zero | tr '\\0' x; echo >flooded; sleep {seconds}"
+
+
+@pytest.fixture
+def go(place: Path) -> Path:
+    """What a command reads with ``read x <go``: it goes on once the test writes a line there."""
+    os.mkfifo(fifo := place / "go")
+    return fifo
 
 
 @STREAMS
@@ -53,34 +61,34 @@ def test_an_asyncio_one_neither(place: Path, tty: bool) -> None:
     asyncio.run(main())
 
 
-def test_what_came_meanwhile_is_received_at_once(sh: Session, place: Path) -> None:
+def test_what_came_meanwhile_is_received_at_once(sh: Session, go: Path) -> None:
     heard: list[bytes] = []
-    sh.run(
-        "echo a; sleep 0.05; echo b; echo >said; sleep 1000",
-        timeout=0.02,
-        on_timeout="yield",
-        on_output=lambda _, data: heard.append(data),
-    )
+    text = "echo a; read x <go; echo b; sleep 1000"
+    sh.run(text, timeout=0.02, on_timeout="yield", on_output=lambda _, data: heard.append(data))
+    go.write_text("\n")
     wait_until(lambda: b"".join(heard) == b"a\nb\n", "the callback, though nobody calls")
     assert sh.interrupt().outcome == "interrupted"
 
 
-def test_a_callback_that_fails_meanwhile_is_reported_by_the_next_verb(sh: Session) -> None:
+def test_a_callback_that_fails_meanwhile_is_reported_by_the_next_verb(sh: Session, go: Path) -> None:
     called = threading.Event()
 
     def fail(_: str, data: bytes) -> None:
         called.set()
         raise ValueError("mine")
 
-    sh.run("sleep 0.1; echo a; sleep 1000", timeout=0.02, on_timeout="yield", on_output=fail)
+    sh.run("read x <go; echo a; sleep 1000", timeout=0.02, on_timeout="yield", on_output=fail)
+    go.write_text("\n")
     assert called.wait(20)
     with pytest.raises(ValueError, match="mine"):
         sh.wait(20)
     assert sh.run("echo on").stdout == "on\n"
 
 
-def test_expect_sees_what_came_meanwhile(sh: Session, place: Path) -> None:
-    sh.run("echo one; sleep 0.05; echo two; echo >said; read x; echo $x", stdin=TTY, timeout=0.02, on_timeout="yield")
+def test_expect_sees_what_came_meanwhile(sh: Session, place: Path, go: Path) -> None:
+    text = "echo one; read x <go; echo two; echo >said; read x; echo $x"
+    sh.run(text, stdin=TTY, timeout=0.02, on_timeout="yield")
+    go.write_text("\n")
     wait_until((place / "said").exists, "the words")
     assert sh.expect_exact("one") == 0
     assert sh.expect_exact("two") == 0
@@ -89,8 +97,9 @@ def test_expect_sees_what_came_meanwhile(sh: Session, place: Path) -> None:
     assert sh.wait().exit_code == 0
 
 
-def test_one_that_ends_meanwhile_is_reported_by_the_next_verb(sh: Session, place: Path) -> None:
-    sh.run("sleep 0.05; echo done; echo >said; (exit 7)", timeout=0.02, on_timeout="yield")
+def test_one_that_ends_meanwhile_is_reported_by_the_next_verb(sh: Session, place: Path, go: Path) -> None:
+    sh.run("read x <go; echo done; echo >said; (exit 7)", timeout=0.02, on_timeout="yield")
+    go.write_text("\n")
     wait_until((place / "said").exists, "the end")
     with pytest.raises(SessionBusy):
         sh.run("echo lost?")
@@ -142,25 +151,26 @@ def test_a_stream_that_somebody_holds_does(place: Path) -> None:
 # -- callbacks
 
 
-def test_a_callback_of_the_readers_thread_cannot_use_the_session(sh: Session) -> None:
+def test_a_callback_of_the_readers_thread_cannot_use_the_session(sh: Session, go: Path) -> None:
     """It waited for the verb that waited for it, and with it all that the thread reads for others."""
     said: list[object] = []
-    called, go = threading.Event(), threading.Event()
+    called, waits = threading.Event(), threading.Event()
 
     def call_back(_: str, data: bytes) -> None:
         called.set()
-        assert go.wait(20)
+        assert waits.wait(PATIENCE)
         try:
             sh.interrupt()
         except SessionBusy as error:
             said.append(error)
 
-    sh.run("sleep 0.05; echo a; sleep 1000", timeout=0.02, on_timeout="yield", on_output=call_back)
-    assert called.wait(20)
+    sh.run("read x <go; echo a; sleep 1000", timeout=0.02, on_timeout="yield", on_output=call_back)
+    go.write_text("\n")
+    assert called.wait(PATIENCE)
     thread, results = in_thread(lambda: sh.wait(0.2))
-    go.set()
-    thread.join(20)
-    assert said
+    waits.set()
+    wait_until(lambda: said, "the refusal")
+    thread.join(PATIENCE)
     assert results[0].outcome == "running"
     assert sh.interrupt().outcome == "interrupted"
 
@@ -272,7 +282,9 @@ assert called.wait({PATIENCE})
     assert with_argument(seconds) == []
 
 
-def test_a_callback_that_exits_does_not_stop_the_reading_for_others(new_session: Callable[..., Session]) -> None:
+def test_a_callback_that_exits_does_not_stop_the_reading_for_others(
+    new_session: Callable[..., Session], go: Path
+) -> None:
     called = threading.Event()
 
     def leave(_: str, data: bytes) -> None:
@@ -280,19 +292,23 @@ def test_a_callback_that_exits_does_not_stop_the_reading_for_others(new_session:
         raise SystemExit(3)
 
     one, other = new_session(), new_session()
-    other.run("mkfifo go; { read x <go; echo later; } &")
-    one.run("sleep 0.05; echo a; sleep 1000", timeout=0.02, on_timeout="yield", on_output=leave)
+    other.run("mkfifo then; { read x <then; echo later; } &")
+    one.run("read x <go; echo a; sleep 1000", timeout=0.02, on_timeout="yield", on_output=leave)
+    go.write_text("\n")
     assert called.wait(20)
-    other.run("echo >go")
+    other.run("echo >then")
     wait_until(lambda: other.jobs()[0].stdout == "later\n", "the job's word")
     with pytest.raises(SystemExit):
         one.wait(20)
 
 
-def test_a_stream_that_another_thread_waits_for_ends_with_its_result(sh: Session) -> None:
-    pieces = sh.stream("echo one; sleep 0.1; echo two")
+def test_a_stream_that_another_thread_waits_for_ends_with_its_result(sh: Session, go: Path) -> None:
+    pieces = sh.stream("echo one; read x <go; echo two")
     assert next(pieces) == ("stdout", b"one\n")
-    waited = sh.wait(20)
+    thread, results = in_thread(sh.wait)
+    go.write_text("\n")
+    thread.join(PATIENCE)
+    (waited,) = results
     assert waited.outcome == "exited"
     assert list(pieces)[-1] == waited
 

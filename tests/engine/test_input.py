@@ -207,10 +207,11 @@ def test_background_readers_of_the_terminal_are_no_reason_to_end_a_later_call(sh
 
 
 def test_who_takes_the_answer_while_it_is_looked_at_does_not_wait_for_another(
-    sh: Session, monkeypatch: pytest.MonkeyPatch
+    sh: Session, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is seen to read, and has read when it is asked whether anything is left to read."""
-    assert sh.run("read -r name; sleep 0.1; echo $name", stdin=TTY).outcome == "input"
+    os.mkfifo(go := place / "go")
+    assert sh.run("read -r name; read x <go; echo $name", stdin=TTY).outcome == "input"
     shell, call = sh.engine.live(), sh.engine.handed_back
     assert call is not None
     os.kill(shell.pid, signal.SIGSTOP)
@@ -228,4 +229,5 @@ def test_who_takes_the_answer_while_it_is_looked_at_does_not_wait_for_another(
         asked = collect._wants_input(shell, call, 0.02)
     os.kill(shell.pid, signal.SIGCONT)
     assert not asked
+    go.write_text("\n")
     assert sh.wait().stdout == "me\n"

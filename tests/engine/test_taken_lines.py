@@ -76,7 +76,9 @@ def test_nobody_takes_a_part_of_a_line(
 
 def test_a_line_that_a_signals_trap_took_is_no_command_that_ran(new_session: NewSession, tmp_path: Path) -> None:
     session = new_session()
-    session.run(f"trap ': >{tmp_path}/waits; read taken' USR1; ( : ) & wait; (sleep 0.1; kill -USR1 $$) & disown")
+    session.run(f"trap ': >{tmp_path}/waits; read taken' USR1; ( : ) & wait")
+    assert session.pid is not None
+    os.kill(session.pid, signal.SIGUSR1)
     wait_until(lambda: (tmp_path / "waits").exists(), "the trap")
     lost = session.run(f": >{tmp_path}/ran")
     assert (lost.outcome, lost.state_kept, (tmp_path / "ran").exists()) == ("shell_exited", False, False)

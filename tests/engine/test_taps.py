@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 import weakref
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -126,8 +128,10 @@ def test_tap_sees_the_end_of_a_command_whose_callback_raises(
     assert [what[0] for what in notes.seen] == ["begin", "output", "end"]
 
 
-def test_tap_sees_what_is_printed_between_two_verbs(sh: Session, notes: Notes) -> None:
-    sh.run("sleep 0.2; echo late; sleep 1000", timeout=0.01, on_timeout="yield")
+def test_tap_sees_what_is_printed_between_two_verbs(sh: Session, notes: Notes, place: Path) -> None:
+    os.mkfifo(go := place / "go")
+    sh.run("read x <go; echo late; sleep 1000", timeout=0.01, on_timeout="yield")
+    go.write_text("\n")
     wait_until(lambda: notes.seen[-1][0] == "output", "the output")
     assert notes.seen[-1][2:] == ("stdout", b"late\n")
     assert sh.interrupt().stdout == "late\n"

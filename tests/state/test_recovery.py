@@ -112,10 +112,12 @@ def test_a_command_is_never_run_again(recovering: Session) -> None:
         assert sh.run("cat count").stdout == "x\n" * 3
 
 
-def test_a_handed_back_command_that_ends_the_shell_recovers_too(recovering: Session) -> None:
+def test_a_handed_back_command_that_ends_the_shell_recovers_too(recovering: Session, tmp_path: Path) -> None:
+    os.mkfifo(go := tmp_path / "go")
     with recovering as sh:
         sh.run(STATE)
-        assert sh.run("sleep 0.3; exit 5", timeout=0.05, on_timeout="yield").still_running
+        assert sh.run(f"read x <{go}; exit 5", timeout=0.05, on_timeout="yield").still_running
+        go.write_text("\n")
         result = sh.wait(PATIENCE)
         assert (result.exit_code, result.state_kept) == (5, False)
         assert result.recovered
