@@ -131,6 +131,7 @@ def test_error_about_a_lost_command_says_what_a_model_can_do(tmp_path: Path, mon
     with running(tmp_path / "daemon") as daemon:
         tools = Toolbox(connect("lost", daemon.socket, False, cwd=tmp_path), patience=0.2)
         assert "still running" in run_to_end(tools.call("bash", call, "k1"))
+        wait_until(lambda: count(tmp_path) == 1, "the command")
         daemon.stop(signal.SIGKILL)
     told = r"^the command was begun .*: it was not run again; .*, and call again to run it anew if need be$"
     with running(tmp_path / "daemon") as daemon, pytest.raises(OutcomeUnknown, match=told):
@@ -172,6 +173,7 @@ def test_call_after_an_unknown_outcome_says_what_is_lost_before_it_runs(
     with running(tmp_path / "daemon") as daemon:
         tools = Toolbox(connect("lost", daemon.socket, False, cwd=tmp_path), patience=0.2)
         assert "still running" in run_to_end(tools.call("bash", call, "k1"))
+        wait_until(lambda: count(tmp_path) == 1, "the command")
         daemon.stop(signal.SIGKILL)
     with running(tmp_path / "daemon") as daemon:
         tools = Toolbox(connect("lost", daemon.socket, False, cwd=tmp_path))

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 from daemons import Daemon
 from stories import KINDS, Call, Play, player
+from system import PATIENCE
 from test_mcp import Talk, talk
 
 from shellsession import AsyncSession, InvalidRequest, JobsRunning, SessionBusy, connect
 from shellsession.errors import BranchUnavailable
+from shellsession.integrations import toolbox
 from shellsession.integrations.toolbox import Toolbox
 
 _TOOLS = ["checkpoint", "rollback", "diff"]
@@ -70,7 +72,9 @@ def test_rollback_without_a_name_takes_back_commands(play: Play) -> None:
     play(story)
 
 
-def test_jobs_and_running_commands_are_named_for_the_model(play: Play) -> None:
+def test_jobs_and_running_commands_are_named_for_the_model(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolbox, "_END_OF_JOB", PATIENCE)
+
     async def story(call: Call) -> None:
         await call("bash", command="echo one >file")
         await call("checkpoint", name="first")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from system import wait_until
+from system import PATIENCE, until, wait_until
 
 from shellsession import (
     TTY,
@@ -26,6 +26,7 @@ from shellsession import (
     ShellSessionError,
     aconnect,
 )
+from shellsession.integrations import toolbox
 from shellsession.integrations.toolbox import PROGRESS, Toolbox, describe
 from shellsession.models import Result
 from shellsession.signatures import kept_streams
@@ -33,19 +34,33 @@ from shellsession.signatures import kept_streams
 Story = Callable[[AsyncSession, Toolbox], Awaitable[None]]
 
 
-def play(story: Story) -> None:
-    """With a session in which a command runs that was handed back, and has about 0.6 seconds."""
+# What a job or a command waits for in its directory.
+GO = "until [ -e go ]; do sleep 0.02; done"
+
+
+def play(story: Story, place: Path) -> None:
+    """With a session in which a command runs that was handed back. It prints as soon as ``place`` has a file ``go``."""
 
     async def main() -> None:
-        async with AsyncSession() as session:
-            tools = Toolbox(session, patience=0.2, timeout=0.6, tick=0.05)
-            assert "still running" in await tools.bash("echo begun; sleep 0.3; echo more; sleep 1000")
+        async with AsyncSession(cwd=place) as session:
+            tools = Toolbox(session, patience=0.2, timeout=1000, tick=0.05)
+            assert "still running" in await tools.bash(f"{GO}; echo more; touch printed; sleep 1000")
+            tools._patience = PATIENCE
             await story(session, tools)
 
     asyncio.run(main())
 
 
+async def time_passes(seconds: float = 1000) -> None:
+    """Have the clock of the running loop go forward."""
+    loop = asyncio.get_running_loop()
+    clock = loop.time
+    loop.time = lambda: clock() + seconds  # type: ignore[method-assign]
+    await asyncio.sleep(0)
+
+
 async def ended(session: AsyncSession) -> None:
+    await time_passes()
     await asyncio.to_thread(wait_until, lambda: session.state != "running", "the end that its time limit gives it")
 
 
@@ -72,13 +87,13 @@ def test_a_session_for_threads_gets_keys_and_ends_what_a_cancelled_call_waits_fo
             await asyncio.to_thread(wait_until, session.is_in_use, "the wait")
             call.cancel()
             with pytest.raises(asyncio.CancelledError):
-                await asyncio.wait_for(asyncio.shield(call), 10)
+                await asyncio.wait_for(asyncio.shield(call), PATIENCE)
             assert session.state == "idle"
 
     asyncio.run(main())
 
 
-def test_a_call_that_is_refused_leaves_the_time_limit() -> None:
+def test_a_call_that_is_refused_leaves_the_time_limit(place: Path) -> None:
     async def story(session: AsyncSession, tools: Toolbox) -> None:
         with pytest.raises(SessionBusy):
             await tools.bash("echo never", timeout=1000)
@@ -86,10 +101,10 @@ def test_a_call_that_is_refused_leaves_the_time_limit() -> None:
             await tools.send("x")
         await ended(session)
 
-    play(story)
+    play(story, place)
 
 
-def test_a_call_that_is_given_up_leaves_the_time_limit() -> None:
+def test_a_call_that_is_given_up_leaves_the_time_limit(place: Path) -> None:
     async def fail(_: float, __: str) -> None:
         raise ConnectionError("nobody listens")
 
@@ -101,12 +116,14 @@ def test_a_call_that_is_given_up_leaves_the_time_limit() -> None:
         assert session.state == "running"
         await ended(session)
 
-    play(story)
+    play(story, place)
 
 
 @pytest.mark.parametrize("verb", ["wait", "interrupt"])
-def test_a_call_after_the_time_limit_returns_the_end(verb: str) -> None:
+def test_a_call_after_the_time_limit_returns_the_end(verb: str, place: Path) -> None:
     async def story(session: AsyncSession, tools: Toolbox) -> None:
+        (place / "go").touch()
+        await until((place / "printed").exists)
         await ended(session)
         said = await getattr(tools, verb)()
         assert said.startswith("more\n[ended by its time limit after ")
@@ -114,16 +131,17 @@ def test_a_call_after_the_time_limit_returns_the_end(verb: str) -> None:
             await tools.wait()
         assert await tools.bash("echo on") == "on"
 
-    play(story)
+    play(story, place)
 
 
-def test_one_call_at_a_time() -> None:
+def test_one_call_at_a_time(place: Path) -> None:
     async def story(session: AsyncSession, tools: Toolbox) -> None:
         async with tools._exclusive():  # as another call would be
+            tools._patience = 0.2
             with pytest.raises(SessionBusy, match="another call still waits for its command"):
                 await tools.wait()
 
-    play(story)
+    play(story, place)
 
 
 def test_a_command_is_not_started_if_no_time_is_left_when_the_session_is_free() -> None:
@@ -131,10 +149,12 @@ def test_a_command_is_not_started_if_no_time_is_left_when_the_session_is_free() 
 
     async def main() -> None:
         async with AsyncSession() as session:
-            tools = Toolbox(session, patience=0.6, tick=0.4)
+            tools = Toolbox(session, patience=1000, tick=400)
             async with tools._exclusive():  # as another call would be
                 late = asyncio.create_task(tools.bash("X=begun"))
-                await asyncio.wait({late}, timeout=0.45)
+                await until(lambda: tools._line is not None and len(tools._line.places) == 2)
+                await time_passes(700)
+                await asyncio.wait({late}, timeout=PATIENCE)
             with pytest.raises(SessionBusy, match="another call still waits for its command"):
                 await late
             assert await tools.bash("echo ${X-never}") == "never"
@@ -142,16 +162,17 @@ def test_a_command_is_not_started_if_no_time_is_left_when_the_session_is_free() 
     asyncio.run(main())
 
 
-def test_all_that_is_not_shown_is_counted() -> None:
+def test_all_that_is_not_shown_is_counted(place: Path) -> None:
     async def main() -> None:
-        async with AsyncSession() as session:
+        async with AsyncSession(cwd=place) as session:
             tools = Toolbox(session, max_chars=1000)
             for size in (3500, 100_000):
                 said = await tools.bash(f"printf %{size}s")
                 assert len(said) <= 1000
                 assert (mark := re.search(r"\[\.\.\. ([\d ]+) bytes omitted; read_output.* shows them \.\.\.\]", said))
                 assert int(mark[1].replace(" ", "")) + len(said) - len(mark[0]) == size
-            await tools.bash("{ sleep 0.1; printf %2000000s; echo end; } &")
+            await tools.bash(f"{{ {GO}; printf %2000000s; echo end; }} &")
+            (place / "go").touch()
             await asyncio.to_thread(wait_until, lambda: session.jobs()[0].stdout.endswith("end\n"), "its last word")
             assert re.search(r"\d bytes( \(.* lines\))? omitted \.\.\.\]", await tools.jobs())
 
@@ -160,19 +181,22 @@ def test_all_that_is_not_shown_is_counted() -> None:
 
 @pytest.mark.parametrize("kind", ["here", "daemon"])
 @pytest.mark.parametrize("max_chars", [500, 5000, 30_000])
-def test_jobs_show_and_count_all_that_was_printed(kind: str, max_chars: int, request: pytest.FixtureRequest) -> None:
+def test_jobs_show_and_count_all_that_was_printed(
+    kind: str, max_chars: int, place: Path, request: pytest.FixtureRequest
+) -> None:
     sizes = {"j1": 48_894, "j2": 588_896, "j3": 30}  # of seq; the second is cut by its own limit, too
 
     async def main() -> None:
         where = (
-            AsyncSession()
+            AsyncSession(cwd=place)
             if kind == "here"
-            else await aconnect(f"counting-{max_chars}", request.getfixturevalue("daemon").socket)
+            else await aconnect(f"counting-{max_chars}", request.getfixturevalue("daemon").socket, cwd=place)
         )
         async with where as session:
             tools = Toolbox(session, max_chars=max_chars)
             for command in ("seq 10000", "seq 100000; printf 1", "seq -f %08.0f 3; printf abc"):
-                await tools.bash(f"{{ sleep 0.1; {command}; sleep 1000; }} &")
+                await tools.bash(f"{{ {GO}; {command}; sleep 1000; }} &")
+            (place / "go").touch()
 
             def printed() -> list[int]:
                 return [sum(len(data) + omitted for _, data, omitted, _ in kept_streams(job)) for job in session.jobs()]
@@ -197,12 +221,14 @@ def shown_and_told(text: str) -> int:
     return len(text) - sum(len(mark) for mark, _ in marks) + told
 
 
-def test_a_list_of_many_jobs_names_them_all_or_says_how_many_more() -> None:
+def test_a_list_of_many_jobs_names_them_all_or_says_how_many_more(place: Path) -> None:
     async def main() -> None:
-        async with AsyncSession() as session:
+        async with AsyncSession(cwd=place) as session:
             tools = Toolbox(session, max_chars=2000)
             for _ in range(14):
-                await tools.bash("{ sleep 0.1; seq 3000; sleep 1000; } &")
+                await tools.bash(f"{{ {GO}; seq 3000; sleep 1000; }} &")
+            (place / "go").touch()
+            await until(lambda: all(job.stdout.endswith("3000\n") for job in session.jobs()))
             said = await tools.jobs()
             more = re.search(r"\n\[(\d+) more: name a job\]$", said)
             assert len(re.findall(r"^\[j\d+, running: ", said, re.MULTILINE)) + (int(more[1]) if more else 0) == 14
@@ -211,18 +237,22 @@ def test_a_list_of_many_jobs_names_them_all_or_says_how_many_more() -> None:
     asyncio.run(main())
 
 
-def test_one_job_is_shown_waited_for_and_killed(tmp_path: Path) -> None:
+def test_one_job_is_shown_waited_for_and_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolbox, "_END_OF_JOB", PATIENCE)
+
     async def main() -> None:
         async with AsyncSession(cwd=tmp_path) as session:
             tools = Toolbox(session)
-            await tools.bash("(until [ -e go ]; do sleep 0.02; done; echo 'Ready (80)'; exit 3) &")
+            await tools.bash(f"({GO}; echo 'Ready (80)'; exit 3) &")
             started = await tools.bash("sleep 1000 &")
             (pid,) = re.findall(r"process (\d+); see `jobs`", started)
             assert (await tools.jobs(pid)).startswith("[j2, running: ")
             assert "[it has not printed 'Ready (80)']" in await tools.jobs("j1", until="Ready (80)", seconds=0.01)
             (tmp_path / "go").touch()
             assert (await tools.jobs("j1", until="Ready (80)")).endswith("]\nReady (80)")
-            assert re.match(r"\[j1, ended, exit status 3: process \d+: .*\]\nReady", await tools.jobs("j1", seconds=9))
+            assert re.match(
+                r"\[j1, ended, exit status 3: process \d+: .*\]\nReady", await tools.jobs("j1", seconds=PATIENCE)
+            )
             assert "[j2, ended, exit status 137: " in await tools.jobs("j2", kill=True)
             assert (await tools.jobs()).count("[j") == 2
             for wrong in ({"job": "j9"}, {"kill": True}):
@@ -232,11 +262,15 @@ def test_one_job_is_shown_waited_for_and_killed(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_what_is_not_shown_can_be_read() -> None:
+def test_what_is_not_shown_can_be_read(place: Path) -> None:
+    async def go(_: float, __: str) -> None:
+        (place / "go").touch()
+
     async def main() -> None:
-        async with AsyncSession() as session:
-            tools = Toolbox(session, max_chars=1000, patience=2, tick=0.1)
-            said = await tools.bash("seq 5000; sleep 0.3; seq 5001 10000")  # in several results of the session
+        async with AsyncSession(cwd=place) as session:
+            tools = Toolbox(session, max_chars=1000, tick=0.1)
+            PROGRESS.set(go)
+            said = await tools.bash(f"seq 5000; {GO}; seq 5001 10000")  # in several results of the session
             assert 'omitted; read_output("c1", ...) shows them ...]' in said
             assert await tools.call("read_output", {"id": "c1", "lines": [4999, 5001]}) == "4999\n5000\n5001\n"
             assert await tools.call("read_output", {"id": "c1", "grep": "^9*$"}) == "9:9\n99:99\n999:999\n9999:9999\n"
@@ -266,14 +300,15 @@ def test_a_pattern_that_backtracks_without_end_holds_up_nobody() -> None:
     asyncio.run(main())
 
 
-def test_wait_returns_once_the_command_has_printed_a_text() -> None:
+def test_wait_returns_once_the_command_has_printed_a_text(place: Path) -> None:
     async def main() -> None:
-        with Session(timeout=20) as threaded:
-            async with AsyncSession(timeout=20) as session:
+        with Session(cwd=place) as threaded:
+            async with AsyncSession(cwd=place) as session:
                 for one in (session, threaded):
-                    tools = Toolbox(one, patience=0.4, tick=0.2)
-                    assert "Ready (8" not in await tools.bash("sleep 0.5; echo 'Ready (80)'; sleep 1000")
-                    tools._patience = 20
+                    tools = Toolbox(one, patience=0.2, tick=0.1)
+                    assert "Ready (8" not in await tools.bash(f"{GO}; rm go; echo 'Ready (80)'; sleep 1000")
+                    (place / "go").touch()
+                    tools._patience = PATIENCE
                     said = await tools.wait(until="Ready (80)")
                     assert "Ready (80)\n[it has printed the text of `until`, and is still running: " in said
                     assert "still running after" in await tools.wait(0.3, until="never")
@@ -567,8 +602,9 @@ def test_end_of_a_job_is_told_while_a_command_is_handed_back(tmp_path: Path) -> 
 
     async def main() -> None:
         async with AsyncSession() as session:
-            tools = Toolbox(session, patience=0.2, tick=0.05)
+            tools = Toolbox(session)
             await tools.bash(f"(read x <{fifo}; exit 7) &")
+            tools._patience = 0.2
             assert "still running" in await tools.bash("sleep 1000")
             await asyncio.to_thread(fifo.write_text, "\n")
             (job,) = session.jobs()
@@ -591,7 +627,10 @@ def test_jobs_that_a_restart_ends_are_not_told() -> None:
 
 
 @pytest.mark.parametrize("kind", ["AsyncSession", "Session", "daemon"])
-def test_model_reads_only_what_is_new_of_a_job(kind: str, tmp_path: Path, daemon: Any) -> None:
+def test_model_reads_only_what_is_new_of_a_job(
+    kind: str, tmp_path: Path, daemon: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(toolbox, "_END_OF_JOB", PATIENCE)
     go, on = tmp_path / "go", tmp_path / "on"
     os.mkfifo(go)
     os.mkfifo(on)

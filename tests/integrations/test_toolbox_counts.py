@@ -87,7 +87,8 @@ async def by_send(tried: Tried) -> list[str]:
 
 
 async def by_jobs(tried: Tried) -> list[str]:
-    await tried.tools.bash(f"{{ until [ -e go ]; do sleep 0.01; done; {_PRINT}; touch done; sleep 1000; }} &")
+    job = f"{{ until [ -e go ]; do sleep 0.01; done; {_PRINT}; touch done; sleep 1000; }} &"
+    await followed(tried, [await tried.tools.bash(job)])
     (tried.place / "go").touch()
     size = sum((tried.place / name).stat().st_size for name in ("out", "err"))
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +166,7 @@ def test_a_call_stays_queued_while_the_command_before_it_is_polled(
     daemon: Daemon, remote: RemoteSession, place: Path, handed_back: bool
 ) -> None:
     """As two `shellsession mcp -s AGENT` do. The time limit of the second counts from its turn."""
+    os.mkfifo(fifo := place / "fifo")
 
     async def main() -> None:
         waits, said = asyncio.Event(), list[float]()
@@ -184,9 +187,15 @@ def test_a_call_stays_queued_while_the_command_before_it_is_polled(
             else:
                 await until(lambda: other.state == "running")
             PROGRESS.set(waiting)
-            second = asyncio.create_task(Toolbox(other, tick=0.05).bash("sleep 0.1; echo ours", timeout=0.3))
+            ours = Toolbox(other, tick=0.05)
+            second = asyncio.create_task(ours.bash(f"cat {fifo}", timeout=PATIENCE))
             await waits.wait()
+            before = time.monotonic()
             (place / "go").touch()
+            await until(lambda: ours._limit.deadline is not None)
+            assert ours._limit.deadline is not None
+            assert ours._limit.deadline >= before + PATIENCE
+            await asyncio.to_thread(fifo.write_text, "ours\n")
             assert await second == "ours"
             assert handed_back or await first == "theirs"
             assert said == sorted(said)
