@@ -158,10 +158,12 @@ def test_what_may_not_be_signalled_is_not_waited_for_nor_reported_as_killed(
 
     monkeypatch.setattr(signals, "os", SimpleNamespace(**{**vars(os), "kill": refuse}))
     began = time.monotonic()
-    result = sh.run(f"trap '' HUP; sleep {seconds}", timeout=SOON)
+    sh.run(f"trap '' HUP; sleep {seconds}", timeout=0.05, on_timeout="yield")
+    wait_until(lambda: with_argument(seconds), "its sleep")
+    result = sh.interrupt()
     (pid,) = mentioning(seconds)
     send(pid, signal.SIGKILL)
-    assert (result.outcome, result.state_kept, pid in result.killed) == ("timed_out", False, False)
+    assert (result.outcome, result.state_kept, pid in result.killed) == ("interrupted", False, False)
     assert time.monotonic() - began < PATIENCE
 
 
@@ -239,10 +241,17 @@ CLEANS = (
         ("timeout 50 bash -c 'sleep 100; echo went on'", ""),
     ],
 )
-def test_what_traps_and_background_commands_make_of_a_cut(sh: Session, command: str, stdout: str) -> None:
-    result = sh.run(f"v=7; {command}", timeout=0.2)
+def test_what_traps_and_background_commands_make_of_a_cut(
+    sh: Session, monkeypatch: pytest.MonkeyPatch, command: str, stdout: str
+) -> None:
+    monkeypatch.setattr(interrupt, "_TRAP", PATIENCE)  # it has its turn on a busy machine, too
+    seconds = unique_seconds()
+    sh.run(f"v=7; {command}".replace("100", seconds), timeout=0.05, on_timeout="yield")
+    sleeps = command.count("sleep 100")
+    wait_until(lambda: len(with_argument(seconds)) == sleeps, "all that sleep")
+    result = sh.interrupt()
     printed = re.sub("(in\n)+", "in\n", result.stdout)  # a trap may run once more: docs/limits.md
-    assert (result.outcome, printed, result.state_kept) == ("timed_out", stdout, True)
+    assert (result.outcome, printed, result.state_kept) == ("interrupted", stdout, True)
     assert "went on" not in result.stderr
     assert "Stopped" not in result.stderr
     assert sh.run("trap - INT; jobs -r; echo $v").stdout == "7\n"
@@ -250,8 +259,11 @@ def test_what_traps_and_background_commands_make_of_a_cut(sh: Session, command: 
 
 def test_what_has_ended_by_itself_is_not_reported_as_killed(sh: Session) -> None:
     leaves_a_zombie = "import subprocess, time; child = subprocess.Popen(['true']); print(child.pid); time.sleep(100)"
-    result = sh.run(f"{PYTHON} -ISuc {shlex.quote(leaves_a_zombie)}", timeout=1)
-    assert (result.outcome, len(result.killed), int(result.stdout) in result.killed) == ("timed_out", 1, False)
+    first = sh.run(f"{PYTHON} -ISuc {shlex.quote(leaves_a_zombie)}", timeout=0.05, on_timeout="yield")
+    zombie = int(first.stdout + sh.wait(until=r"^\d+$").stdout)
+    wait_until(lambda: stat_fields(zombie)[:1] == ["Z"], "its end")
+    result = sh.interrupt()
+    assert (result.outcome, len(result.killed), zombie in result.killed) == ("interrupted", 1, False)
 
 
 @pytest.mark.parametrize("first", ["(trap '' INT; exec sleep 100)", "sh -c 'trap \"exit 0\" INT; sleep 100 & wait'"])
