@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import re
 import threading
 from collections.abc import Callable
@@ -16,7 +17,7 @@ import kinds
 import pytest
 from commands import cli
 from daemons import Daemon
-from system import wait_until
+from system import PATIENCE, wait_until
 
 from shellsession import (
     Agents,
@@ -164,19 +165,22 @@ def test_error_of_a_tool_shows_no_secret() -> None:
         )
 
 
-def test_nothing_beside_the_output_shows_a_secret(sh: Session, caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_beside_the_output_shows_a_secret(sh: Session, place: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert sh.run("true", cwd=f"/{_TOKEN}").for_model(redact=sh.redact).startswith("[not run: cwd= or env= could not")
     assert _TOKEN not in sh.run("true", cwd=f"/{_TOKEN}").for_model(redact=sh.redact)
-    with Session(redact=True, shutdown=[f"echo {_TOKEN}; false"]) as own:
+    os.mkfifo(place / "go")
+    with Session(cwd=place, redact=True, shutdown=[f"echo {_TOKEN}; false"]) as own:
         lines = list[str]()
 
         async def note(_: float, line: str) -> None:
+            if not lines:
+                (place / "go").write_text("\n")
             lines.append(line)
 
         async def main() -> str:
             PROGRESS.set(note)
-            tools = Toolbox(own, patience=2.0, tick=0.1)
-            return await tools.bash(f"echo {_TOKEN}; sleep 0.2; echo {_TOKEN}")
+            tools = Toolbox(own, patience=PATIENCE, tick=0.1)
+            return await tools.bash(f"echo {_TOKEN}; read x <go; echo {_TOKEN}")
 
         assert asyncio.run(main()) == "***\n***"
     assert set(lines) == {"***"}

@@ -142,8 +142,9 @@ def test_a_callback_of_asyncio_may_be_a_coroutine_function() -> None:
             ended.set()
 
         async with AsyncSession() as sh:
-            await sh.run("sleep 0.05 &")
+            await sh.run("sleep 1000 &")
             sh.jobs()[0].on_end(note)
+            sh.jobs()[0].kill()
             await asyncio.wait_for(ended.wait(), 10)
 
     asyncio.run(main())
@@ -258,7 +259,8 @@ def test_output_of_a_command_is_read_from_its_end(sh: Session) -> None:
     printed = "".join(f"{number}\n" for number in range(1, 20_001)) + "end"
     assert sh.read_output(result.id, since=100_000) == printed[100_000:]
     assert sh.read_output(result.id, since=10**9) == ""
-    result = sh.run("seq 3; sleep 1000", tty=False, timeout=0.3, on_timeout="yield")
+    result = sh.run("seq 3; sleep 1000", tty=False, timeout=0.05, on_timeout="yield")
+    assert sh.wait(until="^3$").matched
     assert sh.read_output(result.id, tail=1) == "3\n[since=6 shows only what is new]"
     sh.interrupt()
     for wrong in ({"tail": 0}, {"since": -1}, {"tail": 5, "since": 5}, {"tail": 5, "grep": "x"}, {"tail": True}):

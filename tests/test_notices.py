@@ -49,8 +49,10 @@ def test_events_job_prints_a_pattern_and_ends_each_comes_once(sh: Session, place
     assert [one.number for one in sh.events(pattern="^be.un|^ended", after=0, timeout=0.05)] == [1, 2, 3]
 
 
-def test_events_job_that_ended_before_the_first_reader_comes(sh: Session) -> None:
-    sh.run("(exit 4) & sleep 0.05 & true")
+def test_events_job_that_ended_before_the_first_reader_comes(sh: Session, place: Path) -> None:
+    gate = Gate(place)
+    sh.run(f"({gate.text}; exit 4) &")
+    gate.open()
     wait_until(lambda: not sh.jobs()[-1].running, "the end of the job")
     assert first(sh, "ended").id == "j1"
 

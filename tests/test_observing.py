@@ -20,16 +20,18 @@ sh = kinds.sh
 OPTIONS: Final = {"extra_env": {"API_TOKEN": "verysecret"}}
 
 
-def test_each_command_is_observed_once_with_its_secrets_masked(sh: Session) -> None:
+def test_each_command_is_observed_once_with_its_secrets_masked(sh: Session, place: Path) -> None:
+    os.mkfifo(go := place / "go")
     seen = list[tuple[str, str, Result]]()
     target: Any = sh if isinstance(sh, Session) or not hasattr(sh, "_session") else sh._session
     target.observe(lambda *ended: seen.append(ended))
     results = [sh.run("echo verysecret; (exit 3)"), sh.run("sleep 1000", timeout=0.05)]
-    sh.run("echo later; sleep 0.2", timeout=0.05, on_timeout="yield")
+    sh.run("echo later; read x <go", timeout=0.05, on_timeout="yield")
+    go.write_text("\n")
     results.append(sh.wait())
     results.append(list(sh.stream("echo piece"))[-1])  # type: ignore[arg-type]  # the last is the Result
     assert [text for _, text, _ in seen] == [
-        "echo ***; (exit 3)", "sleep 1000", "echo later; sleep 0.2", "echo piece",
+        "echo ***; (exit 3)", "sleep 1000", "echo later; read x <go", "echo piece",
     ]  # fmt: skip
     assert [result.outcome for *_, result in seen] == ["exited", "timed_out", "exited", "exited"]
     assert [result for *_, result in seen] == results

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -189,15 +190,20 @@ def test_a_wait_ends_when_the_output_matches(sh: Session, place: Path) -> None:
         with pytest.raises(InvalidRequest, match="until"):
             sh.wait(until=cast(str, wrong))
     assert sh.interrupt().outcome == "interrupted"
-    sh.run("sleep 0.2; echo end", timeout=0.05, on_timeout="yield")
+    os.mkfifo(gate := place / "gate")
+    sh.run("read x <gate; echo end", timeout=0.05, on_timeout="yield")
+    gate.write_text("\n")
     ended = sh.wait(until="never")
     assert (ended.stdout, ended.outcome) == ("end\n", "exited")
 
 
-def test_silence_has_its_limit_for_one_wait(sh: Session) -> None:
-    assert sh.run("read x; sleep 0.3; echo $x; sleep 100", stdin=TTY).outcome == "input"
+def test_silence_has_its_limit_for_one_wait(sh: Session, place: Path) -> None:
+    os.mkfifo(gate := place / "gate")
+    assert sh.run("read x; read y <gate; echo $x; echo >said; sleep 100", stdin=TTY).outcome == "input"
     assert sh.send("typed\n", idle_timeout=0.1).outcome == "idle"
-    longer = sh.wait(idle_timeout=1)
+    gate.write_text("\n")
+    wait_until((place / "said").exists, "the words")
+    longer = sh.wait(idle_timeout=SOON)
     assert (longer.stdout, longer.outcome) == ("typed\n", "idle")
     assert sh.wait(0.1).outcome == "running"
     with pytest.raises(InvalidRequest, match="idle_timeout"):

@@ -6,7 +6,6 @@ import os
 import random
 import signal
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -90,19 +89,19 @@ def test_just_then_it_is_one_or_the_other(agents: Agents, pool: ThreadPoolExecut
     bash = bashtool.tool(agents, agent="a1", persistent=True)
     chance, told = random.Random(3), {"result": 0, "cancelled": 0}
     bash({"command": "KEPT=1"})
-    since = time.monotonic()
-    bash({"command": "sleep 0.01"})
-    usual = 2 * (time.monotonic() - since)
+    moment = 0.02  # seconds until the cancellation: it follows the duration of the call, whatever that is
     for _ in range(100):
         token = CancelToken()
         call = pool.submit(bash, {"command": "sleep 0.01; echo again"}, token)
-        threading.Event().wait(chance.random() * usual)
+        threading.Event().wait(moment * chance.uniform(0.3, 1.7))
         token.cancel()
         try:
             assert call.result(20) == OK
             told["result"] += 1
+            moment *= 0.8
         except Cancelled:
             told["cancelled"] += 1
+            moment *= 1.25
     assert min(told.values()) > 0, told
     assert helpers() == []
     assert bash({"command": "echo $KEPT"})["content"][0]["text"] == "Exit code: 0\n1\n"

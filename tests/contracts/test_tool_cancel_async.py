@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -261,17 +260,17 @@ def test_async_just_then(tmp_path: Path) -> None:
         async with AsyncSession() as session:
             bash = bashtool.tool(session)
             await bash({"command": "KEPT=1"})
-            since = time.monotonic()
-            await bash({"command": "sleep 0.01"})
-            usual = 2 * (time.monotonic() - since)
+            moment = 0.02  # seconds until the cancellation: it follows the duration of the call, whatever that is
             for _ in range(100):
                 token = CancelToken()
-                asyncio.get_running_loop().call_later(chance.random() * usual, token.cancel)
+                asyncio.get_running_loop().call_later(moment * chance.uniform(0.3, 1.7), token.cancel)
                 try:
                     assert await asyncio.wait_for(bash({"command": "sleep 0.01; echo again"}, token), 20) == OK
                     told["result"] += 1
+                    moment *= 0.8
                 except Cancelled:
                     told["cancelled"] += 1
+                    moment *= 1.25
             assert await bash({"command": "echo again"}) == OK
         assert min(told.values()) > 0, told
 

@@ -102,15 +102,16 @@ def test_the_queue_goes_on_when_the_next_call_is_cancelled_at_that_moment(
 ) -> None:
     bash, token, go = bashtool.tool(agents, agent="a1"), CancelToken(), tmp_path / "go"
     calls = [pool.submit(bash, {"command": f"until [[ -e {go} ]]; do sleep 0.01; done; echo again"})]
-    for cancel in (token, None):
-        threading.Event().wait(0.1)
+    line = agents.session("a1").line
+    for number, cancel in enumerate((token, None), 1):
+        wait_until(lambda number=number: len(line.places) == number, "its place in the line")  # type: ignore[misc]
         calls.append(pool.submit(bash, {"command": "echo again"}, cancel))
-    threading.Event().wait(0.1)
+    wait_until(lambda: len(line.places) == 3, "the line")
     token.cancel()
     go.touch()
-    assert calls[0].result(20) == calls[2].result(5) == OK
+    assert calls[0].result(PATIENCE) == calls[2].result(PATIENCE) == OK
     with pytest.raises(Cancelled):
-        calls[1].result(5)
+        calls[1].result(PATIENCE)
 
 
 def test_a_cancel_that_comes_late_ends_no_later_command(

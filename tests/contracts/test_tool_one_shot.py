@@ -14,10 +14,12 @@ from bashes import SUBSTITUTION_HEEDS_INTERRUPT
 from daemons import Daemon
 from hypothesis import given, strategies as st
 from one_shots import CONTRACTS, plain
+from system import PATIENCE
 
 from shellsession import Agents, Session, connect
 from shellsession.contracts import bashtool, phoenix, spec
 from shellsession.contracts.one_shot import read_report
+from shellsession.engine.verbs import substitutions
 from shellsession.engine.verbs.substitutions import LEFT_RUNNING
 from shellsession.models import Result
 from shellsession.policy.rules import Policy
@@ -69,7 +71,8 @@ COMMANDS: Final = [
 @pytest.mark.sampled
 @pytest.mark.parametrize("command", COMMANDS, ids=range(len(COMMANDS)))
 @pytest.mark.parametrize("name", ["spec", "langchain", "bashtool"])
-def test_it_is_what_bash_c_does(agents: Agents, name: str, command: str) -> None:
+def test_it_is_what_bash_c_does(agents: Agents, monkeypatch: pytest.MonkeyPatch, name: str, command: str) -> None:
+    monkeypatch.setattr(substitutions, "_JOBS", PATIENCE)  # for the job that ends soon
     contract, told = CONTRACTS[name]
     stdout, stderr, status = plain(command, "/bin/bash" if name == "spec" else "bash")
     if name == "langchain" and status == 0:
@@ -78,7 +81,10 @@ def test_it_is_what_bash_c_does(agents: Agents, name: str, command: str) -> None
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=range(len(COMMANDS)))
-def test_phoenix_does_it_with_both_streams_in_one(agents: Agents, command: str) -> None:
+def test_phoenix_does_it_with_both_streams_in_one(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setattr(substitutions, "_JOBS", PATIENCE)
     assert _phoenix(phoenix.tool(agents, agent="a1"), command) == plain(command, stderr=subprocess.STDOUT)
 
 

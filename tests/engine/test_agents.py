@@ -144,7 +144,7 @@ def test_at_the_limit_the_idle_ones_are_named(new_agents: NewAgents) -> None:
 
 
 def test_idle_ones_expire_and_busy_ones_do_not(new_agents: NewAgents) -> None:
-    agents = new_agents(idle_ttl=0.5)
+    agents = new_agents(idle_ttl=2.0)
     agents.run("busy", "sleep 100", on_timeout="yield", timeout=0.02)
     agents.run("jobs", "sleep 100 &")
     agents.run("idle", "X=1")

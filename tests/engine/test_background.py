@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -100,7 +101,9 @@ def test_noise_on_the_terminal_itself_is_nobodys_output(sh: Session) -> None:
 def test_all_jobs_that_run_are_kept_and_the_last_that_have_ended(sh: Session) -> None:
     sh.run("sleep 1000 &")
     for _ in range(105):
-        sh.run("sleep 0.05 &")
+        sh.run("sleep 1002 &")
+    for job in sh.jobs()[1:]:
+        os.kill(job.pids[0], signal.SIGTERM)
     wait_until(lambda: sum(job.running for job in sh.jobs()) == 1, "the end of the others")
     sh.run("sleep 1001 &")
     first, *ended, last = sh.jobs()
@@ -183,8 +186,9 @@ def test_a_job_can_be_killed_with_all_below_it(sh: Session) -> None:
     assert sh.run("echo $X").stdout == "1\n"
 
 
-def test_a_number_that_was_given_away_is_not_the_job(sh: Session) -> None:
-    sh.run("sleep 0.05 & echo")
+def test_a_number_that_was_given_away_is_not_the_job(sh: Session, go: Callable[[], None]) -> None:
+    sh.run("read x <go & echo")
+    go()
     job = last_job(sh)
     wait_until(lambda: not job.running, "the job's end")
     assert job.alive() == []

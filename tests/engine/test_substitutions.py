@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from bashes import SUBSTITUTION_HEEDS_INTERRUPT
-from system import unique_seconds
+from system import PATIENCE, unique_seconds
 
 from shellsession import Result, Session
+from shellsession.engine.verbs import substitutions
 from shellsession.engine.verbs.substitutions import LEFT_RUNNING
 
 Make = Callable[..., Session]
@@ -46,7 +49,7 @@ def test_a_silent_one_is_waited_for(new_session: Make) -> None:
     assert new_session(tty=False).run("echo x > >(sleep 0.5; cat)").stdout == "x\n"
 
 
-@pytest.mark.parametrize("options", [{"timeout": 0.2}, {"idle_timeout": 0.2}])
+@pytest.mark.parametrize("options", [{"timeout": 1}, {"idle_timeout": 1}])
 def test_at_a_limit_it_is_left_running(new_session: Make, options: dict[str, Any]) -> None:
     sh = new_session()
     result = sh.run("echo x > >(sleep 1000; cat)", **options)
@@ -68,36 +71,40 @@ def test_nor_is_who_cannot_say_anything(new_session: Make) -> None:
 
 @TOLD_APART
 def test_isolated_it_is_killed_at_the_time_limit(new_session: Make) -> None:
-    result = new_session().run("echo said; echo x > >(sleep 1000; cat)", isolated=True, timeout=0.2)
+    result = new_session().run("echo said; echo x > >(sleep 1000; cat)", isolated=True, timeout=1)
     assert (result.outcome, result.stdout, result.state_kept) == ("timed_out", "said\n", True)
     assert len(result.killed) == 2
     assert result.background == ()
 
 
-def test_isolated_a_job_has_a_moment(new_session: Make) -> None:
+def test_isolated_a_job_has_a_moment(new_session: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(substitutions, "_JOBS", 2.0)
     sh = new_session()
     result = sh.run("(sleep 0.1; echo late) & sleep 1000 & echo x", isolated=True)
     assert (result.outcome, result.stdout, result.reason) == ("exited", "x\nlate\n", LEFT_RUNNING)
     assert sh.jobs()[-1].running
 
 
-def test_isolated_a_time_limit_within_that_ends_no_job(new_session: Make) -> None:
-    result = new_session().run("sleep 1000 & echo x", isolated=True, timeout=0.2)
+def test_isolated_a_time_limit_within_that_ends_no_job(new_session: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(substitutions, "_JOBS", PATIENCE)
+    result = new_session().run("sleep 1000 & echo x", isolated=True, timeout=1)
     assert (result.outcome, result.stdout, len(result.background)) == ("exited", "x\n", 1)
 
 
 @TOLD_APART
-def test_isolated_it_is_handed_back_and_waited_for(new_session: Make) -> None:
+def test_isolated_it_is_handed_back_and_waited_for(new_session: Make, place: Path) -> None:
     sh = new_session()
+    sh.run("mkfifo go")
     forks = "for i in {1..200}; do (:); done"  # a new fork is not told apart yet
-    for reader in ("sleep 0.6", f"sleep 0.6; {forks}"):
+    for reader in ("read x <go", f"read x <go; {forks}"):
         result = sh.run(f"echo x > >({reader}; cat)", isolated=True, timeout=0.3, on_timeout="yield")
         assert result.runs_on
+        (place / "go").write_text("\n")
         assert sh.wait(None).stdout == "x\n"
 
 
 def test_a_stream_leaves_it_running_at_the_limit(new_session: Make) -> None:
-    *_, last = new_session().stream("echo x > >(sleep 1000; cat)", timeout=0.3)
+    *_, last = new_session().stream("echo x > >(sleep 1000; cat)", timeout=1)
     assert isinstance(last, Result)
     assert (last.outcome, last.reason) == ("exited", LEFT_RUNNING)
 
@@ -110,9 +117,12 @@ def test_isolated_it_can_be_interrupted(new_session: Make) -> None:
     assert sh.jobs() == []
 
 
-def test_a_stream_has_its_pieces_as_they_come(new_session: Make) -> None:
-    pieces = new_session(tty=False).stream("seq 2 > >(while read -r line; do echo $line; sleep 0.1; done)")
-    assert [piece for piece in pieces if isinstance(piece, tuple)] == [("stdout", b"1\n"), ("stdout", b"2\n")]
+def test_a_stream_has_its_pieces_as_they_come(new_session: Make, place: Path) -> None:
+    os.mkfifo(place / "go")
+    pieces = new_session(tty=False).stream("echo 2 > >(echo 1; read x <go; cat)")
+    assert next(pieces) == ("stdout", b"1\n")
+    (place / "go").write_text("\n")
+    assert [piece for piece in pieces if isinstance(piece, tuple)] == [("stdout", b"2\n")]
 
 
 def test_who_speaks_without_end_is_left_running(new_session: Make) -> None:
