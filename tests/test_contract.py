@@ -40,6 +40,7 @@ sh = kinds.sh
 pytestmark = pytest.mark.usefixtures("company")
 
 SOON = 0.3
+ENOUGH = 1.0  # for bash to have printed what the result of a cut command has
 
 
 def test_state_and_status_live_from_call_to_call(sh: Session) -> None:
@@ -89,14 +90,14 @@ def test_bytes_pass_unchanged_both_ways(sh: Session, tty: bool) -> None:
 def test_a_time_limit_interrupts_and_keeps(sh: Session) -> None:
     seconds = unique_seconds()
     sh.run("X=1")
-    result = sh.run(f"echo partial; sleep {seconds}", timeout=SOON)
+    result = sh.run(f"echo partial; sleep {seconds}", timeout=ENOUGH)
     assert (result.stdout, result.outcome, result.state_kept) == ("partial\n", "timed_out", True)
     assert with_argument(seconds) == []
     assert sh.run("echo $X").stdout == "1\n"
 
 
 def test_a_time_limit_kills_when_asked(sh: Session) -> None:
-    result = sh.run("echo partial; sleep 100", timeout=SOON, on_timeout="kill")
+    result = sh.run("echo partial; sleep 100", timeout=ENOUGH, on_timeout="kill")
     assert (result.stdout, result.outcome, result.state_kept, result.signal) == ("partial\n", "timed_out", False, 9)
     assert sh.run("echo fresh").stdout == "fresh\n"
 
@@ -105,7 +106,7 @@ def test_why_and_each_result_say_what_the_command_waits_for(sh: Session) -> None
     assert (sh.why().kind, str(sh.why())) == ("nothing", "no command runs")
     os.mkfifo(fifo := f"{sh.cwd}/f")
     said = f"cat opens the FIFO {fifo}, which nobody writes"
-    handed_back = sh.run(["cat", fifo], timeout=SOON, on_timeout="yield")
+    handed_back = sh.run(["cat", fifo], timeout=ENOUGH, on_timeout="yield")
     assert handed_back.reason == f"the time limit passed: {said}"
     assert handed_back.for_model().endswith(f"s ({said})]")
     with ThreadPoolExecutor(1) as threads:  # while another caller waits on the command, too
@@ -116,7 +117,7 @@ def test_why_and_each_result_say_what_the_command_waits_for(sh: Session) -> None
     ended = sh.run("read -p 'Continue? [Y/n] ' x", stdin=TTY)
     assert ended.for_model().endswith(' (bash reads the terminal after "Continue? [Y/n]")]')
     sh.interrupt()
-    assert sh.run("sleep 99", timeout=1).reason == "the time limit passed: sleep sleeps"
+    assert sh.run("sleep 99", timeout=ENOUGH).reason == "the time limit passed: sleep sleeps"
     assert sh.why().kind == "nothing"
 
 
@@ -155,16 +156,16 @@ def test_a_command_waits_for_its_turn_longer_than_its_time_limit_if_it_may(sh: S
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(sh.run, gate.text)
         gate.until_begun()
-        second = threads.submit(sh.run, "echo here", timeout=SOON, patience=None)
+        second = threads.submit(sh.run, "echo here", timeout=ENOUGH, patience=None)
         with pytest.raises(SessionBusy):
-            sh.run("echo never", patience=3 * SOON)
+            sh.run("echo never", patience=1.2 * ENOUGH)
         gate.open()
         assert first.result(PATIENCE).ok
         assert second.result(PATIENCE).stdout == "here\n"
 
 
 def test_silence_has_its_limit(sh: Session) -> None:
-    result = sh.run("echo a; sleep 100", idle_timeout=SOON)
+    result = sh.run("echo a; sleep 100", idle_timeout=ENOUGH)
     assert (result.stdout, result.outcome) == ("a\n", "idle")
 
 
@@ -173,7 +174,7 @@ def test_check_raises_with_the_result(sh: Session) -> None:
         sh.run("echo out; (exit 3)", check=True)
     assert failed.value.result.exit_code == 3
     with pytest.raises(CommandTimeout) as late:
-        sh.run("echo out; sleep 100", check=True, timeout=SOON)
+        sh.run("echo out; sleep 100", check=True, timeout=ENOUGH)
     assert late.value.result.stdout == "out\n"
     with pytest.raises(CommandFailed, match="exit status 0") as cut:
         sh.run("echo out; exit 0; touch never", check=True)
@@ -275,6 +276,7 @@ def test_the_last_outputs_are_kept_and_an_error_names_them(sh: Session) -> None:
 def test_a_command_that_was_handed_back_has_one_output(sh: Session, place: Path) -> None:
     os.mkfifo(place / "fifo")
     first = sh.run("seq 5000; read x <fifo; seq 5001 10000", timeout=SOON, on_timeout="yield")
+    assert sh.wait(until="^5000$").matched
     assert sh.read_output(first.id, grep="5000") == "5000:5000\n"
     (place / "fifo").write_text("on\n")
     last = sh.wait()
@@ -420,7 +422,7 @@ def test_changes_of_a_command_are_listed_by_name(sh: Session) -> None:
     assert Result.from_json(result.to_json()) == result
     assert sh.run("sleep 9", changes=True, timeout=0.1, on_timeout="yield").changes is None
     sh.interrupt()
-    assert sh.run("X=4; sleep 99", changes=True, timeout=1).changes == Changes(changed=(("variable", "X"),))
+    assert sh.run("X=4; sleep 99", changes=True, timeout=ENOUGH).changes == Changes(changed=(("variable", "X"),))
     assert sh.run("exit 3", changes=True).changes is None
     assert sh.run("true").changes is None
     with pytest.raises(InvalidRequest, match="changes"):

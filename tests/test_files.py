@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import kinds
 import pytest
-from system import PATIENCE
+from system import PATIENCE, wait_until
 
 from shellsession import AsyncSession, InvalidRequest, Sandbox, Session, connect
 from shellsession.files import PIECE
@@ -67,7 +67,8 @@ def test_a_path_starts_where_bash_is_also_while_a_command_runs(sh: Session, plac
     sh.run("mkdir sub other; cd sub")
     sh.write_file("~", b"2")
     assert (place / "sub" / "~").read_bytes() == b"2"
-    sh.run("cd ../other; sleep 100", timeout=SOON, on_timeout="yield")
+    sh.run("cd ../other; touch there; sleep 100", timeout=SOON, on_timeout="yield")
+    wait_until((place / "other" / "there").exists, "the command")
     sh.write_file("while", b"3")
     assert sh.read_file("../other/while") == b"3"
     assert sh.interrupt().outcome == "interrupted"

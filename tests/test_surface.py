@@ -56,7 +56,7 @@ def test_they_end_with_a_command_that_is_ended(sh: Session, how: Any, place: Pat
     sh.run("set -eu; trap 'true' DEBUG; X=before")
     result = sh.run("X=inside; cd /usr; sleep 100", cwd="/", env={"X": "x"}, timeout=SOON, on_timeout=how)
     if how == "yield":
-        assert sh.cwd == "/usr"
+        wait_until(lambda: sh.cwd == "/usr", "the command")
         result = sh.interrupt()
     assert (result.state_kept, result.cwd) == (True, str(place))
     assert sh.run("false && true; echo $X; pwd", env={"Y": ""}).stdout == f"before\n{place}\n"
@@ -121,11 +121,11 @@ each_kind = pytest.mark.parametrize("kind", ["sync", "async", "remote", "async r
 
 @each_kind
 def test_a_session_has_defaults_of_its_own(kind: str, request: pytest.FixtureRequest) -> None:
-    with opened(kind, request, stdin=TTY, merge_stderr=True, idle_timeout=SOON, timeout=20) as sh:
+    with opened(kind, request, stdin=TTY, merge_stderr=True, idle_timeout=1, timeout=20) as sh:
         assert sh.run("read -p 'Who? ' who").stdout == "Who? "
         assert sh.send("Ann\n").exit_code == 0
         assert sh.run("sleep 100").outcome == "idle"
-        own = sh.run("echo $who; cat; echo err >&2; sleep 0.5", stdin=None, merge_stderr=False, idle_timeout=None)
+        own = sh.run("echo $who; cat; echo err >&2; sleep 1.5", stdin=None, merge_stderr=False, idle_timeout=None)
         assert (own.stdout, own.stderr, own.exit_code) == ("Ann\n", "err\n", 0)
         assert sh.run("cat", tty=False).exit_code == 0
         *_, last = sh.stream("cat")

@@ -34,8 +34,11 @@ APART = ["unshare", "--user", "--map-root-user", "--pid", "--fork"]
 def test_a_trap_that_is_busy_has_its_time(sh: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interrupt, "_TRAP", PATIENCE)
     works = "end=$((SECONDS + 2)); while ((SECONDS < end)); do :; done; echo out"
-    result = sh.run(f"v=7; trap 'echo in; {works}' INT; sleep 100", timeout=SOON)
-    assert (result.outcome, result.stdout, result.state_kept) == ("timed_out", "in\nout\n", True)
+    seconds = unique_seconds()
+    sh.run(f"v=7; trap 'echo in; {works}' INT; sleep {seconds}", timeout=0.05, on_timeout="yield")
+    wait_until(lambda: with_argument(seconds), "its sleep")
+    result = sh.interrupt()
+    assert (result.outcome, result.stdout, result.state_kept) == ("interrupted", "in\nout\n", True)
     assert sh.run("trap - INT; echo $v").stdout == "7\n"
 
 

@@ -99,14 +99,14 @@ def test_line_masks_secrets_and_shows_no_control_character(tmp_path: Path) -> No
         asked = sh.run("read -p 'token ghp_abcdefghijklmnopqrstuvwxyz0123456789 ok? ' x")
         assert reason_of(asked)[1] == str(sh.why()) == 'bash reads the terminal after "token *** ok?"'
         sh.interrupt()
-        waits = sh.run("mkfifo $'a\\n; b\\e[m'; cat a*", timeout=0.3, on_timeout="yield")
+        waits = sh.run("mkfifo $'a\\n; b\\e[m'; cat a*", timeout=1, on_timeout="yield")
         assert str(sh.why()) == "cat opens the FIFO a\\n; b\\x1b[m, which nobody writes"
         assert reason_of(waits) == ("the time limit passed", str(sh.why()).replace(";", ","))
 
 
 def test_text_with_little_room_leaves_the_line_out(tmp_path: Path) -> None:
     with Session(cwd=tmp_path) as sh:
-        result = sh.run("mkfifo f; cat f", timeout=0.3)
+        result = sh.run("mkfifo f; cat f", timeout=1)
         assert "which nobody writes" in result.for_model()
         assert "which nobody writes" not in result.for_model(200)
 
