@@ -258,7 +258,7 @@ def test_serve_has_the_defaults_of_its_sessions(tmp_path: Path) -> None:
         "--startup",
         "C=daemon",
         "--timeout",
-        "0.2",
+        "1",
         "--max-chars",
         "10",
     ]
