@@ -10,7 +10,7 @@ import socket
 import struct
 
 from ..wire import LONG_READS, READ_MAX, SHORT_READ, Mark, MarkFinder
-from .streams import MANY_READS
+from .streams import MANY_READS, has_unread
 
 # A struct ucred: PID, UID and GID.
 _PID_SIZE = struct.calcsize("i")
@@ -45,6 +45,11 @@ class ControlSocket:
                 self._socket.send(data[start : start + self.read_size], socket.MSG_NOSIGNAL)
         except OSError:
             return  # bash has ended: reading reports that
+
+    @property
+    def has_unread(self) -> bool:
+        """Are there lines that nobody has read yet? False where the kernel does not say."""
+        return has_unread(self.fd)
 
     def identify(self, version: int) -> None:
         """Note the first answer of bash, of that version: from now on only messages of that process count as bash's."""

@@ -244,8 +244,10 @@ def _look(shell: Shell, call: Call, now: float) -> What | None:
     if shell.dead:
         return DEAD
     if not shell.continue_stopped() and not call.control_closed and shell.idle():
-        # The mark may have come since we waited.
-        return MARK if _read_control(shell, call) else _ask_for_mark_again(shell, call)
+        if _read_control(shell, call):  # it may have come since we waited
+            return MARK
+        # A frozen bash (`docker pause`, a debugger) seems to be reading, too, but has not read our lines.
+        return None if shell.control.has_unread else _ask_for_mark_again(shell, call)
     if call.ending is None and silent >= first and _wants_input(shell, call, silent):
         if not call.control_closed and _read_control(shell, call):  # that was bash, returning to its prompt
             return MARK
