@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import pexpect
@@ -41,7 +42,9 @@ def test_a_command_is_whole_where_bash_at_a_terminal_runs_it(text: str) -> None:
             lines.append(line)
             assert is_complete("\n".join(lines).encode()) == (bash.expect_exact(["<1>", "<2>"]) == 0), line
     finally:
-        bash.close(force=True)
+        bash.kill(signal.SIGKILL)
+        bash.wait()  # close would give it 0.1 s to end
+        bash.close()
 
 
 def test_without_prompt_toolkit_the_prompt_is_the_plain_one(sits: Sits, tmp_path: Path) -> None:

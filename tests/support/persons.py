@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import termios
@@ -42,6 +43,9 @@ class _Screen(Spawn):
         return PtyProcess(self.process.pid, master)
 
     def close(self, force: bool = True) -> None:
+        if self.isalive():  # close would give it 0.1 s to end
+            self.kill(signal.SIGKILL)
+            self.wait()
         super().close(force)
         os.close(self.slave)
 
