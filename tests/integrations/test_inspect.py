@@ -26,7 +26,7 @@ from inspect_ai.util import SandboxUnavailableError, SandboxUserUnsupportedError
 from inspect_ai.util._sandbox import self_check
 from inspect_ai.util._sandbox.registry import registry_find_sandboxenv
 from sandboxes import run_as
-from system import is_alive, unique_seconds, until, wait_until, with_argument
+from system import PATIENCE, is_alive, unique_seconds, until, wait_until, with_argument
 
 from shellsession import AsyncSession, CommandError, DaemonUnavailable, Sandbox as Limit, aconnect
 from shellsession.integrations import harness
@@ -90,11 +90,18 @@ def script(calls: Sequence[dict[str, str]]) -> Any:
 @pytest.mark.filterwarnings("ignore")  # of Inspect's own code
 def test_an_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    seconds = unique_seconds()
+    seconds, execute = unique_seconds(), InspectSandbox.exec
+
+    def hasty(self: InspectSandbox, cmd: list[str], **options: Any) -> Any:
+        if f"sleep {seconds}" in cmd:
+            options["timeout"] = 1
+        return execute(self, cmd, **options)
+
+    monkeypatch.setattr(InspectSandbox, "exec", hasty)
     commands = ["cat given made; pwd", f"sleep {seconds}", "echo a\0b", f"sleep {seconds} >/dev/null 2>&1 & exit 3"]
     task = Task(
         dataset=[Sample(input="go", files={"given": "one\n"}, setup="echo two >made")],
-        solver=[use_tools(bash(timeout=1)), generate()],
+        solver=[use_tools(bash(timeout=int(PATIENCE))), generate()],
         sandbox="shellsession",
     )
     model = script([{"command": command} for command in commands])
@@ -241,11 +248,10 @@ def test_cancelling_ends_the_command(connect: Connect, started: Path) -> None:  
 
 
 def test_a_named_pipe_is_not_read_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(harness, "_PATIENCE", 0.2)
-
     async def main() -> None:
         async with sample() as environment:
             await environment.exec(["mkfifo", "pipe"])
+            monkeypatch.setattr(harness, "_PATIENCE", 0.2)
             with pytest.raises(TimeoutError, match="pipe"):
                 await environment.read_file("pipe")
 

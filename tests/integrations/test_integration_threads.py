@@ -76,12 +76,12 @@ def test_calls_that_take_long_keep_nobody_else_from_a_thread(place: Path) -> Non
     asyncio.run(main())
 
 
-def test_a_cancelled_call_in_the_queue_ends_no_other() -> None:
+def test_a_cancelled_call_in_the_queue_ends_no_other(place: Path) -> None:
     async def main() -> None:
         with Session() as session:
             seconds = unique_seconds()
             bash = langchain.tool(session)
-            call = {"command": f"sleep {seconds} & sleep 0.5; echo whole"}
+            call = {"command": f"sleep {seconds} & until [ -e {place}/go ]; do sleep 0.01; done; echo whole"}
             first = asyncio.create_task(asyncio.to_thread(bash, call))  # of another loop, or of none
             await started(seconds)
             second = asyncio.create_task(call_in_thread(bash, {"command": "echo never"}))
@@ -90,6 +90,7 @@ def test_a_cancelled_call_in_the_queue_ends_no_other() -> None:
             with pytest.raises(asyncio.CancelledError):
                 await second
             assert not first.done()
+            (place / "go").touch()
             assert await first == "whole\n"
 
     asyncio.run(main())

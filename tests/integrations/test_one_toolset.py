@@ -95,7 +95,9 @@ def test_state_and_status_over_every_kind_of_session(kind: str, daemon: Any) -> 
 def test_a_long_command_is_handed_back_over_every_kind_of_session(kind: str, daemon: Any) -> None:
     async def story(tools: Toolbox) -> None:
         seconds = unique_seconds()
-        assert "still running" in await tools.bash(f"X=kept; echo begun; sleep {seconds}")
+        assert "still running" in await tools.bash(f"X=kept; sleep {seconds}")
+        tools._patience = PATIENCE
+        await until(lambda: with_argument(seconds))
         assert "the shell, its directory and its variables are kept" in await tools.interrupt()
         assert with_argument(seconds) == []
         assert await tools.bash("echo $X") == "kept"
@@ -124,21 +126,24 @@ def test_a_cancelled_call_ends_its_command_over_every_kind_of_session(kind: str,
 def test_a_model_learns_once_that_its_session_has_expired(kind: Any, tmp_path: Path) -> None:
     """Nothing is run then: the command may be one for another directory. Who has run nothing has lost nothing."""
 
-    async def expired(session: Any) -> None:
+    async def expire(agents: Any) -> None:
+        session = agents.session("a1")
+        session.idle_ttl = 0.01
+        agents.check_anew()
         await until(lambda: session.closed)
 
     async def main() -> None:
-        agents = kind(idle_ttl=0.05)
+        agents = kind()
         try:
             tools = Toolbox(agents, "a1")
             for command in (f"cd {tmp_path}; X=1", "X=2"):
                 await tools.bash(command)
-                await expired(agents.session("a1"))
+                await expire(agents)
                 with pytest.raises(SessionClosed, match=r"nothing was run.*variables and jobs are lost; call again"):
                     await tools.bash("touch never")
                 assert await tools.bash("echo ${X-gone} $PWD; ls never 2>&-") == f"gone {os.getcwd()}\n[exit status 2]"
                 await tools.restart()
-            await expired(agents.session("a1"))
+            await expire(agents)
             assert await tools.bash("echo on") == "on"
         finally:
             closing = agents.close()
@@ -257,6 +262,9 @@ def test_tools_can_have_a_policy_of_their_own(kind: str, daemon: Any) -> None:
         with pytest.raises(PolicyRefused, match="not confirmed"):
             await tools.bash("rm x")
         assert asked == ["rm x"]
+
+    async def limited(tools: Toolbox) -> None:
         assert "time limit" in await tools.bash("sleep 1000", timeout=500)
 
-    play(kind, daemon, story, policy=Policy(allow=["echo", "sleep"], confirm=confirm, max_timeout=0.3))
+    play(kind, daemon, story, policy=Policy(allow=["echo"], confirm=confirm))
+    play(kind, daemon, limited, policy=Policy(max_timeout=0.3))

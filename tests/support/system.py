@@ -19,6 +19,9 @@ T = TypeVar("T")
 # SHELLSESSION_TEST_PATIENCE=3 triples every safety limit, for slow machines. It changes nothing else.
 PATIENCE: Final = 20.0 * float(os.environ.get("SHELLSESSION_TEST_PATIENCE", "1"))
 
+# Time limits to try one after the other, until one was long enough for what a command does first.
+LIMITS: Final = (0.2, 2.0, PATIENCE)
+
 # `make soak` runs each generated case and every combination; `make test` runs a sample of them.
 SOAK: Final = "SHELLSESSION_TEST_SOAK" in os.environ
 
