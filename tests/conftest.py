@@ -38,8 +38,10 @@ collect_ignore = ["package", *(name for name, module in _NEEDS.items() if not im
 if "cluster" not in collect_ignore:
     from clusters import cluster as cluster  # for all modules there: it takes seconds to make
 
-# The suite runs the same generated cases each time; HYPOTHESIS_PROFILE=explore looks for new ones.
-_BASE = settings(deadline=None, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+# The suite runs the same generated cases each time; HYPOTHESIS_PROFILE=explore looks for new ones. That a machine is
+# slow is no fault of theirs.
+_PASSED_OVER = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+_BASE = settings(deadline=None, database=None, suppress_health_check=_PASSED_OVER)
 settings.register_profile("steady", _BASE, derandomize=True, max_examples=50)
 settings.register_profile("explore", _BASE, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import given, settings, strategies as st
 from reference import typed
 
 from shellsession import InvalidRequest, Session
@@ -43,7 +43,7 @@ def test_a_byte_alone_and_in_pairs(sh: Session, filler: bytes, value: int) -> No
         assert sh.run(filler + b"printf %s " + as_words(data)).stdout_bytes == data
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 @given(st.binary(max_size=3000).map(lambda data: data.replace(b"\0", b"")))
 def test_any_bytes_pass_through_a_command(sh: Session, data: bytes) -> None:
     result = sh.run(b"printf %s " + as_words(data))

@@ -101,7 +101,9 @@ LISTED: Final = (
     Damage("cat"),
     Damage('read x; echo "rc=$? x=$x"'),
     Damage("sleep 100 & echo started"),
-    Damage("(sleep 0.3; echo late; echo latee >&2) & echo now"),
+    Damage(
+        "(sleep 0.3; echo late; echo latee >&2) & echo now", own="open", why="whether bash has ended before is a race"
+    ),
     Damage("coproc cat"),
     Damage("for i in {1..200}; do sleep 0.05 & done; wait"),
     Damage("LANG=C LC_ALL=ja_JP.UTF-8; LC_ALL=xx"),
