@@ -54,9 +54,11 @@ steps:
         session.close()
 
 
-def test_events_of_a_session_of_a_cluster_come(agents: RayAgents) -> None:
-    with agents.session("noticed", cwd="/") as session:
-        session.run("(sleep 0.3; echo ready; exit 3) &")
+def test_events_of_a_session_of_a_cluster_come(agents: RayAgents, place: Path) -> None:
+    with agents.session("noticed", cwd=str(place)) as session:
+        session.run("(echo ready; until [ -e go ]; do sleep 0.05; done; exit 3) &")
         events = session.events(pattern="^ready$", timeout=LONG)
-        assert [next(events).kind, next(events).text] == ["printed", "exit status 3"]
+        assert next(events).kind == "printed"
+        (place / "go").touch()
+        assert next(events).text == "exit status 3"
         session.close()
