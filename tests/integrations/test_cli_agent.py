@@ -11,14 +11,17 @@ from typing import Any
 
 import pytest
 from commands import cli, environment, finish, running
-from system import unique_seconds, wait_until, with_argument
+from system import PATIENCE, unique_seconds, wait_until, with_argument
 
 _HERE = str(Path(__file__).parent)
+_PATIENCE = 3 * PATIENCE  # seconds for a program that first imports an SDK
+pytestmark = pytest.mark.timeout(3 * _PATIENCE)
 _MODEL = ("--model", "python:scripted_langchain:reporting")
 
 
 def run(*words: str, script: str = "", **environment: str) -> subprocess.CompletedProcess[bytes]:
-    return cli("", "agent", *words, env={"PYTHONPATH": _HERE, "SCRIPT": script, **environment})
+    env = {"PYTHONPATH": _HERE, "SCRIPT": script, **environment}
+    return cli("", "agent", *words, env=env, patience=_PATIENCE)
 
 
 def report(done: subprocess.CompletedProcess[bytes]) -> Any:
@@ -46,7 +49,7 @@ insists = GenericFakeChatModel(messages=iter([AIMessage(content="", tool_calls=[
 def test_a_model_that_insists_on_a_tool_it_has_not_runs_nothing(tmp_path: Path) -> None:
     (tmp_path / "insists.py").write_text(_INSISTS)
     words = ("agent", "--model", "python:insists:insists", "do it")
-    done = cli("", *words, env={"PYTHONPATH": str(tmp_path)}, cwd=str(tmp_path))
+    done = cli("", *words, env={"PYTHONPATH": str(tmp_path)}, cwd=str(tmp_path), patience=_PATIENCE)
     assert not (tmp_path / "ran").exists()
     assert "which it does not have (see --bash): nothing was run" in done.stderr.decode()
 
@@ -108,7 +111,7 @@ def test_ctrl_c_ends_the_agent_and_its_command() -> None:
     seconds = unique_seconds()
     script = {"PYTHONPATH": _HERE, "SCRIPT": f"sleep {seconds}"}
     with running("", "agent", "--bash", *_MODEL, "sleep", env=script) as process:
-        wait_until(lambda: with_argument(seconds), "the command's start")
+        wait_until(lambda: with_argument(seconds), "the command's start", _PATIENCE)
         assert finish(process, signal.SIGINT)[0] == 130
         assert with_argument(seconds) == []
 

@@ -26,13 +26,18 @@ def environment(socket: str, extra: Mapping[str, str]) -> dict[str, str]:
 
 
 def cli(
-    socket: str, *words: Word, stdin: bytes = b"", env: Mapping[str, str] | None = None, cwd: str = "/"
+    socket: str,
+    *words: Word,
+    stdin: bytes = b"",
+    env: Mapping[str, str] | None = None,
+    cwd: str = "/",
+    patience: float = PATIENCE,
 ) -> subprocess.CompletedProcess[bytes]:
     """Run the command line to its end."""
     pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with Popen([*PROGRAM, *words], env=environment(socket, env or {}), cwd=cwd, **pipes) as process:
         try:
-            stdout, stderr = process.communicate(stdin, PATIENCE)
+            stdout, stderr = process.communicate(stdin, patience)
         finally:
             process.kill()
         return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
