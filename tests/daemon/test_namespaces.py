@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -148,7 +148,8 @@ def test_where_proc_shows_no_namespaces_the_root_directory_stands_for_them(runti
         words = ["unshare", "--mount", "sh", "-c", f"mount -t tmpfs none /proc && {{ {shown}; {there}; }}"]
         done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=False)
     for pid in mentioning(f"{runtime}/shellsession-"):  # without /proc a daemon cannot know who asks it to end
-        os.kill(pid, signal.SIGTERM)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
     wait_until(lambda: not mentioning(f"{runtime}/shellsession-"), "the end of the daemon there")
     if done.stderr.startswith(("unshare:", "mount:")):
         pytest.skip("no namespaces here")
