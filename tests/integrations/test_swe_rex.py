@@ -191,12 +191,13 @@ def test_a_time_limit_ends_the_command_and_keeps_the_shell(connect: Connect) -> 
     asyncio.run(main())
 
 
-def test_an_interrupt_from_another_task(connect: Connect, started: Path) -> None:  # noqa: F811
+def test_an_interrupt_from_another_task(connect: Connect) -> None:  # noqa: F811
     async def main() -> None:
         async with opened(connect) as runtime:
-            command = Action(command=f"echo >{started}; sleep {unique_seconds()}", check="silent")
+            seconds = unique_seconds()
+            command = Action(command=f"sleep {seconds}", check="silent")
             running = asyncio.create_task(runtime.run_in_session(command))
-            await asyncio.to_thread(started.read_text)
+            await until(lambda: with_argument(seconds))
             await runtime.run_in_session(BashInterruptAction())
             assert (await running).exit_code == 130
 
