@@ -51,7 +51,7 @@ def test_what_was_about_to_start_is_done_behind_the_restart(sh: Session, place: 
 
 def test_and_what_is_handed_back_then_is_known_as_any_other(sh: Session, place: Path) -> None:
     command = "echo begun; until [ -e go ]; do sleep 0.01; done; echo over; (exit 7)"
-    first = interrupted(sh, place, lambda sh: sh.run(command, timeout=0.3, on_timeout="yield"))
+    first = interrupted(sh, place, lambda sh: sh.run(command, timeout=0.3, on_timeout="yield", patience=None))
     assert first.outcome == "running"
     (place / "go").touch()
     end = sh.wait()
