@@ -11,7 +11,7 @@ from commands import running as client_of
 from daemons import Daemon, Raw, running, served
 from system import wait_until
 
-from shellsession import AlreadyOpen, RemoteSession, connect
+from shellsession import AlreadyOpen, RemoteSession, SessionBusy, connect
 from shellsession.branch.mounts import fault
 from shellsession.daemon.client import admin
 
@@ -53,13 +53,34 @@ def test_change_of_files_of_a_client_that_was_killed_meanwhile_is_not_made(
     assert list(place.iterdir()) == []
 
 
+class _Ending:
+    """The last session of an agent, which runs its shutdown command until ``finish``."""
+
+    def __init__(self, daemon: Daemon, agent: str, place: Path, tmp_path: Path) -> None:
+        self._go, begun = tmp_path / "go", tmp_path / "begun"
+        waits = f"echo >{begun}; until [ -e {self._go} ]; do sleep 0.02; done"
+        with connect(agent, daemon.socket, False, cwd=place, branch=place, shutdown=[waits]) as sh:
+            assert sh.run("echo one >file").ok
+        connect(agent, daemon.socket, False, idle_ttl=0.05).disconnect()
+        wait_until(begun.exists, "its end")
+
+    def finish(self) -> None:
+        self._go.touch()
+
+
+@pytest.fixture
+def last(daemon: Daemon, agent: str, place: Path, tmp_path: Path) -> _Ending:
+    return _Ending(daemon, agent, place, tmp_path)
+
+
+def _is_listed(daemon: Daemon, agent: str) -> bool:
+    return any(one["agent"] == agent for one in admin.agents(daemon.socket))
+
+
 @pytest.mark.parametrize("end", ["it was idle", "it was closed"])
 def test_agent_that_comes_back_while_its_last_session_still_ends_gets_its_branch(
     daemon: Daemon, raw: Raw, agent: str, place: Path, tmp_path: Path, end: str
 ) -> None:
-    def is_listed() -> bool:
-        return any(one["agent"] == agent for one in admin.agents(daemon.socket))
-
     waits = f"echo >{tmp_path}/begun; until [ -e {tmp_path}/go ]; do sleep 0.02; done"
     with ThreadPoolExecutor(1) as pool:
         with connect(agent, daemon.socket, False, cwd=place, branch=place, shutdown=[waits]) as sh:
@@ -70,10 +91,50 @@ def test_agent_that_comes_back_while_its_last_session_still_ends_gets_its_branch
         wait_until((tmp_path / "begun").exists, "its end")
         with connect(agent, daemon.socket, False, cwd=place, branch=place) as sh:
             raw.say("run", b"cat file", agent=agent)
-            wait_until(is_listed, "its next session")
+            wait_until(lambda: _is_listed(daemon, agent), "its next session")
             (tmp_path / "go").touch()
             assert raw.receive().header["result"]["exit_code"] == 0
             sh.close()
+
+
+def test_session_whose_request_waits_for_its_branch_does_not_expire(
+    daemon: Daemon, raw: Raw, agent: str, place: Path, last: _Ending
+) -> None:
+    with connect(agent, daemon.socket, False, cwd=place, branch=place, idle_ttl=0.2) as sh:
+        raw.say("run", b"cat file", agent=agent)
+        connect(f"{agent}-later", daemon.socket, False, idle_ttl=0.4).disconnect()
+        wait_until(lambda: not _is_listed(daemon, f"{agent}-later"), "the end of a session that may be idle longer")
+        last.finish()
+        assert raw.receive().header["result"]["exit_code"] == 0
+        sh.close()
+
+
+@pytest.mark.parametrize("end", ["it was idle", "it was closed"])
+def test_agent_whose_unused_session_ended_before_the_one_that_uses_its_branch_waits_for_that(
+    daemon: Daemon, raw: Raw, agent: str, place: Path, last: _Ending, end: str
+) -> None:
+    ttl = 0.05 if end == "it was idle" else None
+    with connect(agent, daemon.socket, False, cwd=place, branch=place, idle_ttl=ttl) as unused:
+        if end == "it was closed":
+            unused.close()
+        wait_until(lambda: not _is_listed(daemon, agent), "its end")
+    with connect(agent, daemon.socket, False, cwd=place, branch=place) as sh:
+        raw.say("run", b"cat file", agent=agent)
+        wait_until(lambda: served(raw) == 2, "the request")  # with this question
+        last.finish()
+        assert raw.receive().header["result"]["exit_code"] == 0
+        sh.close()
+
+
+def test_command_that_may_not_wait_as_long_as_its_branch_is_in_use_is_refused(
+    daemon: Daemon, agent: str, place: Path, last: _Ending
+) -> None:
+    with connect(agent, daemon.socket, False, cwd=place, branch=place) as sh:
+        with pytest.raises(SessionBusy, match="still being closed, and uses its branch"):
+            sh.run("cat file", timeout=0.1)
+        last.finish()
+        assert sh.run("cat file").stdout == "one\n"
+        sh.close()
 
 
 def test_session_of_an_agent_starts_on_its_branch(daemon: Daemon, agent: str, place: Path) -> None:

@@ -78,6 +78,7 @@ _KEEP_AFTER: Final = 1.0
 # ... or this many times the processor time that the last one took, up to this many seconds.
 _KEEP_BACK_OFF: Final = 20
 _KEEP_LATEST: Final = 60.0
+_BRANCH_IN_USE: Final = "the last session of the agent is still being closed, and uses its branch: try again later"
 # How many agents are remembered whose sessions have ended.
 _ENDED_MAX: Final = 10_000
 # In the reason of the first result of an agent whose last session ended with an earlier daemon.
@@ -354,6 +355,8 @@ class Sessions:
                 del self._ended[next(iter(self._ended))]
         if self._shared.get(shared.agent) is shared:
             del self._shared[shared.agent]
+            if shared.last_session is not None:  # no request has got past it: it may use the branch, and this one not
+                self._last[shared.agent] = shared.last_session
             if released := [job for job in shared.engine.jobs if job.released and job.running]:
                 self._released[shared.agent] = released, shared.engine.jobs_made
             shared.audience.show("closed", {})
@@ -485,19 +488,28 @@ class SharedSession:
         session._on_change(self.check_end)
 
     def _is_needed(self) -> bool:
-        """Is it needed: by a person who is attached or asked, by an unused answer, or by an open attempt?"""
+        """Is it needed: by a person who is attached or asked, an unused answer, an attempt, or a queued request?"""
         has_attempts = any(not one.session.closed for one in self.attempts)
-        return self.session.attached or has_attempts or self.approvals.has_asked(self.agent)
+        waits = self.needs_branch and self.users > 0
+        return self.session.attached or has_attempts or waits or self.approvals.has_asked(self.agent)
 
     @property
     def is_attempt(self) -> bool:
         """Is it a fork for one command, which somebody tries?"""
         return self.asks_as is not self
 
-    async def until_branch_is_free(self) -> None:
-        """Wait until the agent's last session, which is being closed, no longer uses the branch of this one."""
-        if self.engine.branch is not None and self.last_session is not None:
+    @property
+    def needs_branch(self) -> bool:
+        """May the agent's last session, which is being closed, still use the branch of this one?"""
+        return self.last_session is not None and self.engine.branch is not None
+
+    async def until_branch_is_free(self, listener: Listener) -> None:
+        """Wait until the agent's last session no longer uses the branch of this one."""
+        if self.last_session is not None and self.needs_branch:
+            listener.wait_for(_BRANCH_IN_USE)
             await self.last_session.do(_nothing())
+            listener.proceed()
+            self.engine.touch()  # else it could be closed as idle before the request begins
         self.last_session = None
 
     # -- queued requests

@@ -98,6 +98,8 @@ async def serve(sessions: Sessions, incoming: Incoming) -> Answer:
             asyncio.get_running_loop().call_later(_NOTIFY_AFTER, shared.notify_queued, incoming.listener)
         if (seconds := _patience(shared, request)) is not None:
             incoming.listener.drop_if_queued_for(seconds)
+    elif shared.needs_branch:
+        incoming.listener.drop_if_queued_for(_patience(shared, request))
     try:
         shared.users += 1
         try:
@@ -105,8 +107,8 @@ async def serve(sessions: Sessions, incoming: Incoming) -> Answer:
                 sessions.begin_to_close(shared)
             if type(request) not in _DESPITE_HOLD:
                 await shared.hold.enter(request, incoming.listener)
-            if shared.last_session is not None:
-                await shared.until_branch_is_free()
+            if shared.last_session is not None and not isinstance(request, requests.Close):
+                await shared.until_branch_is_free(incoming.listener)
             if isinstance(request, requests.Fork):
                 answer = await _fork(sessions, shared, request)
             elif isinstance(request, requests.TakeOver):

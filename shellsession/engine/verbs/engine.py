@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from re import Pattern as AnyPattern
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ...errors import (
     CLOSED,
@@ -60,9 +60,6 @@ from .ordinary import Ordinary
 from .results import Ending, HandedBack, answer, conclude, startup_failure, unread_ending, with_reason
 from .session_job import SessionJob
 from .substitutions import wait_for_end
-
-if TYPE_CHECKING:
-    pass
 
 _ENDINGS: Final[dict[str, tuple[Outcome, str]]] = {
     TIMED_OUT: ("timed_out", REASONS["timed_out"]),
