@@ -23,6 +23,9 @@ from shellsession import ApplyFailed, BranchUnavailable, InvalidRequest, Sandbox
 from shellsession.branch import branch, mounts
 from shellsession.branch.layers import remove
 from shellsession.branch.mounts import fault
+from shellsession.engine.io.threads import Steps
+from shellsession.engine.verbs.engine import Engine
+from shellsession.models import Request, Result
 
 if reason := fault():
     pytest.skip(reason, allow_module_level=True)
@@ -284,6 +287,23 @@ def test_layers_of_an_open_branch_and_of_another_directory_are_refused(ours: Pla
             other.run("true")
     with ours.session(**_elsewhere(ours)) as sh, pytest.raises(BranchUnavailable, match="has a branch of"):
         sh.run("true")
+
+
+def test_command_whose_session_begins_to_close_before_its_files_are_listed_has_its_result(
+    ours: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Engine.run
+
+    def run_and_begin_to_close(engine: Engine, request: Request) -> Steps[Result]:
+        result = yield from run(engine, request)
+        engine.refuse_calls()  # as the close of another thread does
+        return result
+
+    monkeypatch.setattr(Engine, "run", run_and_begin_to_close)
+    with ours.session() as sh:
+        changes = sh.run("echo x >new", changes=True).changes
+    assert changes is not None
+    assert changes.files == (("added", "new"),)
 
 
 def test_branch_whose_record_is_damaged_says_where_its_files_are_and_how_to_go_on(ours: Place) -> None:

@@ -141,7 +141,8 @@ class BranchEngine(Engine):
         if result.changes is not None:
             if untold:
                 return with_reason(result, untold)
-            written = yield from apart(self.the_branch().written_last)
+            assert self.branch is not None
+            written = yield from apart(self.branch.written_last)  # also if the session is being closed meanwhile
             found = with_files(result.changes, [(one.kind, one.path) for one in written])
             result = result.__replace__(changes=found)
         return result
