@@ -167,9 +167,10 @@ def record_of(directory: str) -> dict[str, Any] | None:
     try:
         with open(path, encoding="utf-8") as file:
             record: dict[str, Any] = json.load(file)
+        record["base"]  # every record has it
     except FileNotFoundError:
         return None
-    except ValueError as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise BranchUnavailable(
             f"{path}, the record of a branch, is damaged ({error}): what was written is below"
             f" {os.path.join(directory, LAYERS)}; move {directory} away to begin a new branch"

@@ -21,6 +21,7 @@ from system import is_alive, wait_until
 
 from shellsession import ApplyFailed, BranchUnavailable, InvalidRequest, Sandbox, SandboxUnavailable, Session
 from shellsession.branch import branch, mounts
+from shellsession.branch.branch import base_of
 from shellsession.branch.layers import remove
 from shellsession.branch.mounts import fault
 from shellsession.engine.io.threads import Steps
@@ -306,13 +307,15 @@ def test_command_whose_session_begins_to_close_before_its_files_are_listed_has_i
     assert changes.files == (("added", "new"),)
 
 
-def test_branch_whose_record_is_damaged_says_where_its_files_are_and_how_to_go_on(ours: Place) -> None:
+@pytest.mark.parametrize("damaged", ["", "{}", "null"])
+def test_branch_whose_record_is_damaged_says_where_its_files_are_and_how_to_go_on(ours: Place, damaged: str) -> None:
     with ours.session() as sh:
         sh.run("echo x >new", check=True)
-    (ours.layers / "branch.json").write_text("")
+    (ours.layers / "branch.json").write_text(damaged)
     for verb in (Session.run, Session.checkpoint):
         with ours.session() as sh, pytest.raises(BranchUnavailable, match=f"move {ours.layers} away"):
             verb(sh, "true")
+    assert base_of(str(ours.layers)) == ""
     assert [path.read_text() for path in ours.layers.glob("layers/*/upper/new")] == ["x\n"]
     ours.layers.rename(ours.layers.with_name("damaged"))
     with ours.session() as sh:
