@@ -99,7 +99,7 @@ def test_it_takes_few_calls(new_session: Callable[..., Session]) -> None:
             sh.run("true")
         finally:
             sys.setprofile(None)
-        return counts["call"] <= 50 and counts["c_call"] <= 60
+        return counts["call"] <= 52 and counts["c_call"] <= 60
 
     assert any(few() for _ in range(10)), counts  # on a busy machine some are waited for
 
