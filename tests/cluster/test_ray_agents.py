@@ -23,7 +23,7 @@ import ray
 from clusters import LONG, add_node
 from forks import fork
 from gates import Gate
-from system import wait_until
+from system import is_alive, wait_until
 
 from shellsession import (
     AgentInfo,
@@ -91,7 +91,7 @@ def running(agents: RayAgents, agent: str, gate: Gate, pool: ThreadPoolExecutor)
 
 
 def is_gone(pid: int) -> bool:
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    return not is_alive(pid)
 
 
 def lose(agents: RayAgents, agent: str) -> list[int]:
@@ -101,7 +101,8 @@ def lose(agents: RayAgents, agent: str) -> list[int]:
     raylet = psutil.Process(known["relay"]).parent()
     assert raylet is not None
     for process in [raylet, *raylet.children(recursive=True)]:
-        process.kill()
+        with suppress(psutil.NoSuchProcess):  # it has ended with the raylet
+            process.kill()
     return ours
 
 
@@ -273,7 +274,8 @@ def test_a_node_that_hung_has_no_second_shell(
     assert raylet is not None
     hung = [raylet, *raylet.children(recursive=True), psutil.Process(known["daemon"])]
     for process in hung:
-        process.suspend()
+        with suppress(psutil.NoSuchProcess):
+            process.suspend()
     try:
         with pytest.raises((OutcomeUnknown, DaemonUnavailable)):
             agents.run("a", "true")
