@@ -172,7 +172,7 @@ def record_of(directory: str) -> dict[str, Any] | None:
         return None
     except (ValueError, KeyError, TypeError) as error:
         raise BranchUnavailable(
-            f"{path}, the record of a branch, is damaged ({error}): what was written is below"
+            f"{path}, the record of a branch, is damaged ({error}): the files of the branch are below"
             f" {os.path.join(directory, LAYERS)}; move {directory} away to begin a new branch"
         ) from error
     return record

@@ -113,7 +113,7 @@ def main(words: Sequence[str]) -> int:
 
 
 class _Impatient(UnixTransport):
-    """Gives up a daemon that is silent: a person who has left does not wait for it."""
+    """A transport that soon gives up a silent daemon: nobody needs its answer."""
 
     def reach(self) -> UnixChannel | None:
         if (channel := super().reach()) is not None:

@@ -112,7 +112,7 @@ class Sessions:
         self._opened = 0  # how many sessions so far
         # Of agents whose session has ended: the jobs that live on, and how many jobs there were.
         self._released: dict[str, tuple[list[SessionJob], int]] = {}
-        # The last session of each agent, as long as it exists: one that is being closed still uses its branch.
+        # The last session of each agent on a branch, as long as it exists: until it is closed, it uses the branch.
         self._last = WeakValueDictionary[str, AsyncSession]()
         self._ended: dict[str, int] = {}  # the number of the last session, of agents whose rules outlive it
         self._audiences: dict[str, Audience] = {}  # the watchers of agents without a session
@@ -211,7 +211,8 @@ class Sessions:
         receipts = self._receipts, self._syncs
         shared = SharedSession(agent, self._opened, session, secrets, self._journal, self._store, receipts, audience)
         shared.rules, shared.approvals = rules, self.approvals
-        shared.last_session, self._last[agent] = self._last.get(agent), session
+        if session.engine.branch is not None:
+            shared.last_session, self._last[agent] = self._last.get(agent), session
         self._shared[agent] = shared
         self.board.opened(agent)
         return shared
@@ -458,7 +459,7 @@ class SharedSession:
         self.hold = Reservation(session, self.engine)
         self.deliveries = Deliveries()
         self.opened = False  # True once bash has started
-        self.last_session: AsyncSession | None = None  # of its agent; it may not have been closed yet
+        self.last_session: AsyncSession | None = None  # of its agent, while that may still use the branch of this one
         self.rules = ""  # of the agent, for its record
         self.is_forgotten = False  # nothing of it is recorded: it is being closed, or is an attempt
         self.lost = ""  # what is lost of the agent's last session, until somebody was told
@@ -490,7 +491,7 @@ class SharedSession:
     def _is_needed(self) -> bool:
         """Is it needed: by a person who is attached or asked, an unused answer, an attempt, or a queued request?"""
         has_attempts = any(not one.session.closed for one in self.attempts)
-        waits = self.needs_branch and self.users > 0
+        waits = self.last_session is not None and self.users > 0
         return self.session.attached or has_attempts or waits or self.approvals.has_asked(self.agent)
 
     @property
@@ -498,19 +499,14 @@ class SharedSession:
         """Is it a fork for one command, which somebody tries?"""
         return self.asks_as is not self
 
-    @property
-    def needs_branch(self) -> bool:
-        """May the agent's last session, which is being closed, still use the branch of this one?"""
-        return self.last_session is not None and self.engine.branch is not None
-
     async def until_branch_is_free(self, listener: Listener) -> None:
         """Wait until the agent's last session no longer uses the branch of this one."""
-        if self.last_session is not None and self.needs_branch:
+        if (last := self.last_session) is not None:
             listener.wait_for(_BRANCH_IN_USE)
-            await self.last_session.do(_nothing())
+            await last.do(_nothing())
             listener.proceed()
             self.engine.touch()  # else it could be closed as idle before the request begins
-        self.last_session = None
+            self.last_session = None
 
     # -- queued requests
 

@@ -98,7 +98,7 @@ async def serve(sessions: Sessions, incoming: Incoming) -> Answer:
             asyncio.get_running_loop().call_later(_NOTIFY_AFTER, shared.notify_queued, incoming.listener)
         if (seconds := _patience(shared, request)) is not None:
             incoming.listener.drop_if_queued_for(seconds)
-    elif shared.needs_branch:
+    elif shared.last_session is not None:
         incoming.listener.drop_if_queued_for(_patience(shared, request))
     try:
         shared.users += 1

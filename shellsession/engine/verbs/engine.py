@@ -297,7 +297,7 @@ class Engine(Core):
         return (yield from state.listing(self, anew=False)) if self._is_idle() else None
 
     def _with_changes(self, result: Result, before: Listing) -> Steps[Result]:
-        """Return the result with what has changed, if that is known."""
+        """Return the result with the changes of the state, if they are known."""
         with suppress(SnapshotUnavailable):
             if self._is_idle() and not result.still_running:
                 return result.__replace__(changes=changes(before, (yield from state.listing(self))))

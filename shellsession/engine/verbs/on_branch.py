@@ -85,6 +85,7 @@ class _Moment(NamedTuple):
 class BranchEngine(Engine):
     """An engine with the verbs of a branch. Without ``branch=`` they raise BranchUnavailable, but for ``fork``."""
 
+    # Set here, as `Core.__init__` calls `forget_bash`, which reads them.
     _left: Snapshot | None = None  # the state of bash while it may be in a layer that its branch has left
     _moment: _Moment | None = None  # with automatic checkpoints: the one before the last changes
 
@@ -186,7 +187,7 @@ class BranchEngine(Engine):
         self._moment = _Moment(snapshot, self.begun, time.time())
 
     def _forget_dropped(self, branch: Branch) -> None:
-        """Forget what was kept of checkpoints that are gone."""
+        """Forget the states of checkpoints that no longer exist."""
         names = {one.name for one in branch.checkpoints()}
         self._states = {name: kept for name, kept in self._states.items() if name in names}
 
