@@ -6,13 +6,11 @@ or not at all. Nothing here waits.
 
 from __future__ import annotations
 
-import fcntl
 import socket
 import struct
-import termios
 
 from ..wire import LONG_READS, READ_MAX, SHORT_READ, Mark, MarkFinder
-from .streams import MANY_READS
+from .streams import MANY_READS, has_unread
 
 # A struct ucred: PID, UID and GID.
 _PID_SIZE = struct.calcsize("i")
@@ -51,10 +49,7 @@ class ControlSocket:
     @property
     def has_unread(self) -> bool:
         """Are there lines that nobody has read yet? False where the kernel does not say."""
-        try:
-            return fcntl.ioctl(self.fd, termios.TIOCOUTQ, bytes(4)) != bytes(4)
-        except OSError:
-            return False
+        return has_unread(self.fd)
 
     def identify(self, version: int) -> None:
         """Note the first answer of bash, of that version: from now on only messages of that process count as bash's."""

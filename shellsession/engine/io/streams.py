@@ -97,6 +97,14 @@ class Stream:
                 os.unlink(self.path)
 
 
+def has_unread(fd: int) -> bool:
+    """Is there anything that was sent over this socket, and not read yet? False where the kernel does not say."""
+    try:
+        return fcntl.ioctl(fd, termios.TIOCOUTQ, bytes(4)) != bytes(4)
+    except OSError:
+        return False
+
+
 _BLANK = bytes(64)  # more than struct termios of any architecture
 
 
